@@ -49,20 +49,19 @@ void check_factor(const char* optimizer, const char* argument, const at::Tensor&
 void check_parameter(const char* optimizer, const at::Tensor& parameter,
                      const at::Tensor& gradient) {
   const at::ScalarType dtype = parameter.scalar_type();
-  const char* const dtype_name = c10::toString(dtype);
-  MEZZO_CHECK(!is_16_bit(dtype),
-              "{}: expected float32 or float64 parameters, got {}, whose moments would be 16-bit "
-              "too. Use enable_mixed_precision, which keeps float32 master weights",
-              optimizer, dtype_name);
   MEZZO_CHECK(dtype == at::kFloat || dtype == at::kDouble,
-              "{}: expected float32 or float64 parameters, got {}", optimizer, dtype_name);
+              "{}: expected float32 or float64 parameters, got {}{}", optimizer,
+              c10::toString(dtype),
+              is_16_bit(dtype) ? ", whose moments would be 16-bit too. Use enable_mixed_precision, "
+                                 "which keeps float32 master weights"
+                               : "");
   MEZZO_CHECK(gradient.layout() == at::kStrided && parameter.layout() == at::kStrided,
               "{}: expected dense gradients, got a sparse one. Use torch::optim::SGD for it, or "
               "make the embedding's gradient dense",
               optimizer);
   MEZZO_CHECK(gradient.scalar_type() == dtype && gradient.device() == parameter.device(),
               "{}: expected the gradient of a {} parameter on {} to match it, got {} on {}",
-              optimizer, dtype_name, parameter.device().str(),
+              optimizer, c10::toString(dtype), parameter.device().str(),
               c10::toString(gradient.scalar_type()), gradient.device().str());
   MEZZO_CHECK(parameter.is_non_overlapping_and_dense(),
               "{}: expected parameters without holes or overlaps in memory, got strides {} for "
@@ -75,13 +74,13 @@ void check_parameter(const char* optimizer, const at::Tensor& parameter,
               optimizer);
 }
 
-/// The batch for `parameter`; added if missing. The batches of its group start at `first`.
-FusedBatch& batch_for(std::vector<FusedBatch>& batches, std::size_t first,
-                      const OptimizerOptions& options, const at::Tensor& parameter) {
-  const auto begin = batches.begin() + static_cast<std::ptrdiff_t>(first);
-  const auto batch = std::find_if(begin, batches.end(), [&parameter](const FusedBatch& b) {
-    return b.parameters.front().device() == parameter.device() &&
-           b.parameters.front().scalar_type() == parameter.scalar_type();
+/// The batch for `parameter`, added if missing. options: of its group, which no other group shares.
+FusedBatch& batch_for(std::vector<FusedBatch>& batches, const OptimizerOptions& options,
+                      const at::Tensor& parameter) {
+  const auto batch = std::find_if(batches.begin(), batches.end(), [&](const FusedBatch& b) {
+    const at::Tensor& first = b.parameters.front();
+    return b.options == &options && first.device() == parameter.device() &&
+           first.scalar_type() == parameter.scalar_type();
   });
   if (batch != batches.end()) return *batch;
   return batches.emplace_back(FusedBatch{.options = &options});
@@ -132,6 +131,12 @@ void check_range(const char* optimizer, const char* option, double value, double
               end, value);
 }
 
+/// Creates a missing moment; moves it to the device and layout of its parameter.
+const at::Tensor& prepare_moment(at::Tensor& moment, const at::Tensor& parameter) {
+  moment = moment.defined() ? laid_out_like(moment, parameter) : at::zeros_like(parameter);
+  return moment;
+}
+
 /// Name, state, checks and step of the optimizer with these options.
 template <class Options>
 struct Algorithm;
@@ -153,48 +158,38 @@ struct Algorithm<BasicFusedAdamOptions<Torch>> {
   }
 
   static void step(Optimizer& optimizer, const FusedBatch& batch,
-                   const BasicFusedAdamOptions<Torch>& options);
-};
-
-/// Creates a missing moment; moves it to the device and layout of its parameter.
-const at::Tensor& prepare_moment(at::Tensor& moment, const at::Tensor& parameter) {
-  moment = moment.defined() ? laid_out_like(moment, parameter) : at::zeros_like(parameter);
-  return moment;
-}
-
-template <class Torch>
-void Algorithm<BasicFusedAdamOptions<Torch>>::step(Optimizer& optimizer, const FusedBatch& batch,
-                                                   const BasicFusedAdamOptions<Torch>& options) {
-  std::vector<at::Tensor> steps, exp_avgs, exp_avg_sqs, max_exp_avg_sqs;
-  for (const at::Tensor& parameter : batch.parameters) {
-    auto& state = state_of<State>(optimizer, parameter);
-    const auto scalar = at::TensorOptions(parameter.device()).dtype(at::kFloat);
-    state.step = state.step.defined() ? state.step.to(scalar) : at::zeros({}, scalar);
-    steps.push_back(state.step);
-    exp_avgs.push_back(prepare_moment(state.exp_avg, parameter));
-    exp_avg_sqs.push_back(prepare_moment(state.exp_avg_sq, parameter));
-    if (options.amsgrad()) {
+                   const BasicFusedAdamOptions<Torch>& options) {
+    std::vector<at::Tensor> steps, exp_avgs, exp_avg_sqs, max_exp_avg_sqs;
+    for (const at::Tensor& parameter : batch.parameters) {
+      auto& state = state_of<State>(optimizer, parameter);
+      const auto scalar = parameter.options().dtype(at::kFloat);
+      state.step = state.step.defined() ? state.step.to(scalar) : at::zeros({}, scalar);
+      steps.push_back(state.step);
+      exp_avgs.push_back(prepare_moment(state.exp_avg, parameter));
+      exp_avg_sqs.push_back(prepare_moment(state.exp_avg_sq, parameter));
+      if (!options.amsgrad()) continue;
       max_exp_avg_sqs.push_back(prepare_moment(state.max_exp_avg_sq, parameter));
     }
+    // The kernel reads the count, so increment it first, unless the step is skipped.
+    if (batch.found_inf) {
+      at::_foreach_add_(steps, 1 - *batch.found_inf);
+    } else {
+      at::_foreach_add_(steps, 1);
+    }
+    const auto [beta1, beta2] = options.betas();
+    const auto apply = [&](auto kernel) {
+      kernel(flat(batch.parameters), flat(batch.gradients), flat(exp_avgs), flat(exp_avg_sqs),
+             flat(max_exp_avg_sqs), steps, options.lr(), beta1, beta2, options.weight_decay(),
+             options.eps(), options.amsgrad(), options.maximize(), batch.grad_scale,
+             batch.found_inf);
+    };
+    if constexpr (kDecoupled) {
+      apply([](const auto&... arguments) { at::_fused_adamw_(arguments...); });
+    } else {
+      apply([](const auto&... arguments) { at::_fused_adam_(arguments...); });
+    }
   }
-  // The kernel reads the count, so increment it first, unless the step is skipped.
-  if (batch.found_inf) {
-    at::_foreach_add_(steps, 1 - *batch.found_inf);
-  } else {
-    at::_foreach_add_(steps, 1);
-  }
-  const auto [beta1, beta2] = options.betas();
-  const auto apply = [&](auto kernel) {
-    kernel(flat(batch.parameters), flat(batch.gradients), flat(exp_avgs), flat(exp_avg_sqs),
-           flat(max_exp_avg_sqs), steps, options.lr(), beta1, beta2, options.weight_decay(),
-           options.eps(), options.amsgrad(), options.maximize(), batch.grad_scale, batch.found_inf);
-  };
-  if constexpr (kDecoupled) {
-    apply([](const auto&... arguments) { at::_fused_adamw_(arguments...); });
-  } else {
-    apply([](const auto&... arguments) { at::_fused_adam_(arguments...); });
-  }
-}
+};
 
 template <>
 struct Algorithm<FusedSGDOptions> {
@@ -213,115 +208,72 @@ struct Algorithm<FusedSGDOptions> {
                 options.momentum(), options.dampening());
   }
 
-  static void step(Optimizer& optimizer, const FusedBatch& batch, const FusedSGDOptions& options);
-};
-
-/// Parameters of a batch that share FusedSGDState::empty.
-struct BufferGroup {
-  at::Tensor empty = {};
-  std::vector<at::Tensor> parameters = {}, gradients = {}, buffers = {};
-  std::vector<FusedSGDState*> states = {};
-};
-
-std::vector<BufferGroup> group_by_empty(Optimizer& optimizer, const FusedBatch& batch) {
-  std::vector<BufferGroup> groups;
-  at::Tensor new_empty;  // of all buffers created in this step
-  for (std::size_t i = 0; i < batch.parameters.size(); ++i) {
-    const at::Tensor& parameter = batch.parameters[i];
-    const auto scalar = at::TensorOptions(parameter.device()).dtype(at::kFloat);
-    auto& state = state_of<FusedSGDState>(optimizer, parameter);
-    if (!state.momentum_buffer.defined()) {
-      if (!new_empty.defined()) new_empty = at::ones({}, scalar);
-      state.empty = new_empty;
-      state.momentum_buffer = at::zeros_like(parameter);
+  static void step(Optimizer& optimizer, const FusedBatch& batch, const FusedSGDOptions& options) {
+    if (options.momentum() == 0) return apply(batch, {}, options, false, batch.found_inf);
+    std::vector<at::Tensor> buffers, empty;
+    std::vector<State*> states;
+    for (const at::Tensor& parameter : batch.parameters) {
+      State* state = states.emplace_back(&state_of<State>(optimizer, parameter));
+      const auto scalar = parameter.options().dtype(at::kFloat);
+      if (!state->momentum_buffer.defined()) state->empty = at::ones({}, scalar);
+      if (state->empty.defined()) empty.push_back(state->empty = state->empty.to(scalar));
+      buffers.push_back(prepare_moment(state->momentum_buffer, parameter));
     }
-    if (state.empty.defined()) state.empty = state.empty.to(scalar);
-    state.momentum_buffer = laid_out_like(state.momentum_buffer, parameter);
-    auto group = std::find_if(groups.begin(), groups.end(), [&state](const BufferGroup& g) {
-      return g.empty.is_same(state.empty);
-    });
-    if (group == groups.end()) group = groups.insert(group, {.empty = state.empty});
-    group->parameters.push_back(parameter);
-    group->gradients.push_back(batch.gradients[i]);
-    group->buffers.push_back(state.momentum_buffer);
-    group->states.push_back(&state);
+    if (options.dampening() == 0 || empty.empty()) {  // then an empty buffer is one of zeros
+      apply(batch, buffers, options, false, batch.found_inf);
+    } else {
+      for (std::size_t i = 0; i < states.size(); ++i) {
+        step_dampened({.parameters = {batch.parameters[i]},
+                       .gradients = {batch.gradients[i]},
+                       .grad_scale = batch.grad_scale,
+                       .found_inf = batch.found_inf},
+                      {buffers[i]}, options, states[i]->empty);
+      }
+    }
+    if (batch.found_inf && !empty.empty()) at::_foreach_mul_(empty, *batch.found_inf);
+    if (batch.found_inf) return;
+    for (State* state : states) state->empty.reset();
   }
-  return groups;
-}
 
-/// Updates `empty` after a step.
-void update_empty(const BufferGroup& group, const std::optional<at::Tensor>& found_inf) {
-  // Other parameters with the same `empty` may have no gradient in this step.
-  const bool all_stepped = group.empty.use_count() == group.states.size() + 1;
-  if (found_inf && all_stepped) {  // in place, for captured steps
-    group.empty.mul_(*found_inf);
-    return;
-  }
-  const at::Tensor empty = found_inf ? group.empty * *found_inf : at::Tensor();
-  for (FusedSGDState* state : group.states) state->empty = empty;
-}
-
-void Algorithm<FusedSGDOptions>::step(Optimizer& optimizer, const FusedBatch& batch,
-                                      const FusedSGDOptions& options) {
-  const auto apply = [&](const BufferGroup& group, bool is_first,
-                         const std::optional<at::Tensor>& found_inf) {
-    at::_fused_sgd_(flat(group.parameters), flat(group.gradients), flat(group.buffers),
+ private:
+  static void apply(const FusedBatch& batch, const std::vector<at::Tensor>& buffers,
+                    const FusedSGDOptions& options, bool is_first,
+                    const std::optional<at::Tensor>& found_inf) {
+    at::_fused_sgd_(flat(batch.parameters), flat(batch.gradients), flat(buffers),
                     options.weight_decay(), options.momentum(), options.lr(), options.dampening(),
                     options.nesterov(), options.maximize(), is_first, batch.grad_scale, found_inf);
-  };
-  if (options.momentum() == 0) {
-    apply({.parameters = batch.parameters, .gradients = batch.gradients}, false, batch.found_inf);
-    return;
   }
-  for (const BufferGroup& group : group_by_empty(optimizer, batch)) {
-    if (!group.empty.defined()) {
-      apply(group, false, batch.found_inf);
-      continue;
-    }
-    // Only the device knows whether this is the first applied step: call both kinds of step, and
-    // let the device skip the wrong one.
-    const at::Tensor skip = batch.found_inf ? *batch.found_inf : at::zeros_like(group.empty);
-    const at::Tensor skip_first = at::maximum(skip, 1 - group.empty);
-    const at::Tensor skip_later = at::maximum(skip, group.empty);
-    apply(group, true, skip_first);
-    apply(group, false, skip_later);
-    update_empty(group, batch.found_inf);
-  }
-}
 
-template <class Options>
-[[noreturn]] void raise_other_options() {
-  mezzo::detail::raise<InvalidArgument>("{0}: expected {0}Options for the group, got other options",
-                                        Algorithm<Options>::kName);
-}
-
-/// A copy of the group with its options, if any, as `Options`. Throws InvalidArgument for undefined
-/// or non-leaf parameters and for options of another optimizer.
-template <class Options>
-OptimizerParamGroup converted_group(const OptimizerParamGroup& group) {
-  for (const at::Tensor& parameter : group.params()) {
-    MEZZO_CHECK(parameter.defined() && parameter.is_leaf(),
-                "{}: expected defined leaf parameters, got {}", Algorithm<Options>::kName,
-                parameter.defined() ? "the result of an operation" : "an undefined tensor");
+  /// A step of one parameter. The first gradient enters the buffer without dampening, and only the
+  /// device knows whether a step is the first: call both kinds, the device skips the wrong one.
+  static void step_dampened(const FusedBatch& batch, const std::vector<at::Tensor>& buffers,
+                            const FusedSGDOptions& options, const at::Tensor& empty) {
+    if (!empty.defined()) return apply(batch, buffers, options, false, batch.found_inf);
+    const at::Tensor skip = batch.found_inf ? *batch.found_inf : at::zeros_like(empty);
+    apply(batch, buffers, options, true, at::maximum(skip, 1 - empty));
+    apply(batch, buffers, options, false, at::maximum(skip, empty));
   }
-  OptimizerParamGroup result(group.params());
-  if (!group.has_options()) return result;
-  using TorchOptions = typename Algorithm<Options>::TorchOptions;
-  if (dynamic_cast<const Options*>(&group.options()) != nullptr) {
-    result.set_options(group.options().clone());
-  } else if (const auto* torch = dynamic_cast<const TorchOptions*>(&group.options())) {
-    result.set_options(std::make_unique<Options>(*torch));
-  } else {
-    raise_other_options<Options>();
-  }
-  return result;
-}
+};
 
+/// Copies of the groups, with libtorch's options converted to `Options`. Throws InvalidArgument for
+/// undefined or non-leaf parameters.
 template <class Options>
-std::vector<OptimizerParamGroup> converted_groups(const std::vector<OptimizerParamGroup>& groups) {
+std::vector<OptimizerParamGroup> converted(const std::vector<OptimizerParamGroup>& groups) {
   std::vector<OptimizerParamGroup> results;
-  results.reserve(groups.size());
-  for (const auto& group : groups) results.push_back(converted_group<Options>(group));
+  for (const OptimizerParamGroup& group : groups) {
+    for (const at::Tensor& parameter : group.params()) {
+      MEZZO_CHECK(parameter.defined() && parameter.is_leaf(),
+                  "{}: expected defined leaf parameters, got {}", Algorithm<Options>::kName,
+                  parameter.defined() ? "the result of an operation" : "an undefined tensor");
+    }
+    OptimizerParamGroup& result = results.emplace_back(group.params());
+    if (!group.has_options()) continue;
+    using TorchOptions = typename Algorithm<Options>::TorchOptions;
+    const auto* torch = dynamic_cast<const TorchOptions*>(&group.options());
+    result.set_options(group.options().clone());
+    if (torch == nullptr || dynamic_cast<const Options*>(torch) != nullptr) continue;
+    result.set_options(std::make_unique<Options>(*torch));
+  }
   return results;
 }
 
@@ -348,7 +300,6 @@ std::vector<FusedBatch> FusedOptimizer::make_batches() const {
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const OptimizerParamGroup& group : param_groups()) {
     check_options(group.options());
-    const std::size_t first = batches.size();
     for (const at::Tensor& parameter : group.params()) {
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined()) continue;
@@ -356,7 +307,7 @@ std::vector<FusedBatch> FusedOptimizer::make_batches() const {
       MEZZO_CHECK(seen.insert(parameter.unsafeGetTensorImpl()).second,
                   "{}: expected each parameter once, got one twice; a step would update it twice",
                   name());
-      FusedBatch& batch = batch_for(batches, first, group.options(), parameter);
+      FusedBatch& batch = batch_for(batches, group.options(), parameter);
       batch.parameters.push_back(parameter);
       batch.gradients.push_back(gradient);
     }
@@ -374,10 +325,9 @@ void FusedOptimizer::fused_step(const at::Tensor& grad_scale, const at::Tensor& 
     const at::Device device = batch.parameters.front().device();
     batch.grad_scale = on_device(grad_scale, device);
     batch.found_inf = on_device(skip, device);
-    std::vector<at::Tensor> gradients = std::move(batch.gradients);
-    batch.gradients.clear();
+    const std::vector<at::Tensor> gradients = batch.gradients;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      batch.gradients.push_back(laid_out_like(gradients[i], batch.parameters[i]));
+      batch.gradients[i] = laid_out_like(gradients[i], batch.parameters[i]);
     }
     step_batch(batch);
     if (!batch.grad_scale) continue;
@@ -440,7 +390,7 @@ bool FusedSGDState::fits(const at::Tensor& parameter) const {
 template <class Options>
 BasicFusedOptimizer<Options>::BasicFusedOptimizer(const std::vector<OptimizerParamGroup>& groups,
                                                   const Options& defaults)
-    : FusedOptimizer(converted_groups<Options>(groups), std::make_unique<Options>(defaults)) {
+    : FusedOptimizer(converted<Options>(groups), std::make_unique<Options>(defaults)) {
   Algorithm<Options>::check(defaults);
   for (const auto& group : param_groups()) BasicFusedOptimizer::check_options(group.options());
 }
@@ -452,9 +402,9 @@ BasicFusedOptimizer<Options>::BasicFusedOptimizer(std::vector<at::Tensor> parame
 
 template <class Options>
 void BasicFusedOptimizer<Options>::add_param_group(const OptimizerParamGroup& group) {
-  const OptimizerParamGroup converted = converted_group<Options>(group);
-  if (converted.has_options()) check_options(converted.options());
-  Optimizer::add_param_group(converted);
+  const OptimizerParamGroup added = converted<Options>({group}).front();
+  if (added.has_options()) check_options(added.options());
+  Optimizer::add_param_group(added);
 }
 
 template <class Options>
@@ -465,7 +415,7 @@ const char* BasicFusedOptimizer<Options>::name() const {
 template <class Options>
 void BasicFusedOptimizer<Options>::check_options(const OptimizerOptions& options) const {
   const auto* same = dynamic_cast<const Options*>(&options);
-  if (same == nullptr) raise_other_options<Options>();
+  MEZZO_CHECK(same != nullptr, "{0}: expected {0}Options for the group, got other options", name());
   Algorithm<Options>::check(*same);
 }
 

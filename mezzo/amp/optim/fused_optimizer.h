@@ -123,7 +123,8 @@ class MEZZO_API FusedSGDOptions : public FusedOptions<FusedSGDOptions, torch::op
   double momentum() const { return SGDOptions::momentum(); }
   FusedSGDOptions& momentum(double value) { return set(SGDOptions::momentum(), value); }
 
-  /// Gradients enter the buffer scaled by 1 - dampening (finite); the first one enters unscaled.
+  /// Gradients enter the buffer scaled by 1 - dampening (finite); the first one enters unscaled. If
+  /// steps may be skipped, a dampening other than 0 costs two kernel calls per parameter.
   double dampening() const { return SGDOptions::dampening(); }
   FusedSGDOptions& dampening(double value) { return set(SGDOptions::dampening(), value); }
 
@@ -154,7 +155,7 @@ class MEZZO_API FusedSGDState : public torch::optim::OptimizerCloneableParamStat
  public:
   at::Tensor momentum_buffer;  ///< shaped like the parameter
   /// float32, 0-dim: 1 while every step was skipped and the buffer is empty; undefined once the
-  /// buffer is known to be filled. Shared by parameters that started together.
+  /// buffer is known to be filled.
   at::Tensor empty;
 
   /// Same field as torch::optim::SGDParamState. Writing synchronises.
