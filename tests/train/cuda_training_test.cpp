@@ -1,12 +1,7 @@
-#include <string>
-#include <vector>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 
 #include "mezzo/amp/optim/fused_optimizer.h"
-#include "mezzo/core/error.h"
 #include "mezzo/train/doctor/doctor.h"
 #include "mezzo/train/report/metrics.h"
 #include "mezzo/train/state.h"
@@ -14,6 +9,7 @@
 #include "mezzo/train/trainer.h"
 
 #include "support/npy_writer.h"
+#include "support/tolerance.h"
 #include "train/synthetic.h"
 
 /// Training on a GPU, and the parts of it that run on the CPU too.
@@ -48,8 +44,7 @@ TEST(Optimizers, on_the_cpu_are_those_of_libtorch) {
 TEST(Doctor, takes_no_captured_steps) {
   DoctorOptions options;
   options.training.capture = true;
-  EXPECT_TRUE(
-      test::throws<InvalidArgument>([&] { diagnose(test::two_rings(), options); }, {"capture;"}));
+  EXPECT_THROWS(InvalidArgument, "capture;", diagnose(test::two_rings(), options));
 }
 
 // --- Tests that need a GPU ---
@@ -108,10 +103,13 @@ TEST(CudaTraining, several_labels_a_node_are_learnt_as_on_the_cpu) {
       options.device = at::kCPU;
       const TrainReport here = train(data, options);
       ASSERT_EQ(there.losses.size(), here.losses.size());
+      // A step rounds sums over 20 nodes, 3 edges and 8 hidden units; errors of weights add up.
       for (std::size_t i = 0; i < here.losses.size(); ++i) {
-        EXPECT_NEAR(there.losses[i], here.losses[i], 1e-4 * here.losses[i]);
+        const double steps = static_cast<double>(i + 1) * 20 * 3 * 8;
+        EXPECT_TRUE(test::near_number(there.losses[i], here.losses[i], steps, at::kFloat));
       }
-      EXPECT_NEAR(there.last.test, here.last.test, 0.1);
+      // One of the 13 positive test entries may be on the other side of 0.
+      EXPECT_NEAR(there.last.test, here.last.test, 1.0 / 13);
     }
   }
 }
