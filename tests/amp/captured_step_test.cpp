@@ -1,19 +1,16 @@
 #include "mezzo/amp/captured_step.h"
 
 #include <stdexcept>
-#include <vector>
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/amp/optim/mixed_precision_optimizer.h"
-#include "mezzo/core/error.h"
 #include "mezzo/ops/dropout.h"
 #include "mezzo/ops/ops.h"
 #include "mezzo/runtime/cuda_services.h"
 
-#include "amp/errors.h"
+#include "support/errors.h"
 
 namespace mezzo::test {
 namespace {
@@ -128,7 +125,7 @@ TEST(CapturedStep, a_failed_capture_leaves_no_cast_in_an_outer_region) {
       calls, 1);
   const amp::Autocast region(at::kCPU, at::kBFloat16);
   step.replay();
-  EXPECT_TRUE(throws_with<InvalidArgument>("cannot be captured", [&] { step.replay(); }));
+  EXPECT_THROWS(InvalidArgument, "cannot be captured", step.replay());
   EXPECT_EQ(at::matmul(weight, weight).sum().item<double>(), 8);
 }
 
@@ -141,7 +138,7 @@ TEST(CapturedStep, an_error_while_warming_up_passes_and_counts_no_step) {
         return at::Tensor();
       },
       calls, 1);
-  EXPECT_TRUE(throws_with<std::runtime_error>("out of data", [&] { step.replay(); }));
+  EXPECT_THROWS(std::runtime_error, "out of data", step.replay());
   fails = false;
   step.replay();
   EXPECT_EQ(calls.captures, 0);
@@ -160,9 +157,8 @@ TEST(CapturedStep, what_cannot_be_captured_is_named_and_ends_it) {
       calls);
   step.replay();
   step.replay();
-  EXPECT_TRUE(throws_with<InvalidArgument>("not permitted when stream is capturing",
-                                           [&] { step.replay(); }));
-  EXPECT_TRUE(throws_with<LogicError>("could not be captured", [&] { step.replay(); }));
+  EXPECT_THROWS(InvalidArgument, "not permitted when stream is capturing", step.replay());
+  EXPECT_THROWS(LogicError, "could not be captured", step.replay());
   EXPECT_FALSE(step.is_captured());
   EXPECT_EQ(calls.replays, 0);
 }
@@ -178,7 +174,7 @@ TEST(CapturedStep, refuses_a_step_that_draws_on_the_host) {
       EXPECT_NO_THROW(step.replay());
       continue;
     }
-    EXPECT_TRUE(throws_with<InvalidArgument>("random numbers on the host", [&] { step.replay(); }));
+    EXPECT_THROWS(InvalidArgument, "random numbers on the host", step.replay());
     EXPECT_EQ(calls.replays, 0);
   }
 }
@@ -208,7 +204,7 @@ TEST(CapturedStep, refuses_stochastic_rounding_only_while_it_captures) {
       },
       calls, 1);
   EXPECT_NO_THROW(step.replay());
-  EXPECT_TRUE(throws_with<InvalidArgument>("captured step", [&] { step.replay(); }));
+  EXPECT_THROWS(InvalidArgument, "captured step", step.replay());
   EXPECT_NO_THROW(amp::round_stochastically(values, rounded, {}));
 }
 
@@ -216,23 +212,23 @@ TEST(CapturedStep, refuses_a_result_that_holds_the_graph_of_its_gradients) {
   Calls calls;
   const at::Tensor weight = at::ones({2}).requires_grad_();
   CapturedStep step = counted([&] { return weight.sum(); }, calls, 1);
-  EXPECT_TRUE(throws_with<InvalidArgument>("detached", [&] { step.replay(); }));
+  EXPECT_THROWS(InvalidArgument, "detached", step.replay());
 }
 
 TEST(CapturedStep, refuses_options_without_sense) {
   Calls calls;
   const auto nothing = [] { return at::Tensor(); };
-  EXPECT_TRUE(throws_with<InvalidArgument>("warm_up", [&] { counted(nothing, calls, 0); }));
-  EXPECT_TRUE(throws_with<InvalidArgument>("function", [&] { counted(nullptr, calls); }));
-  EXPECT_TRUE(throws_with<InvalidArgument>("graph", [&] { CapturedStep(nothing, {}, nullptr); }));
-  EXPECT_TRUE(throws_with<InvalidArgument>("expected a CUDA device, got cpu",
-                                           [&] { CapturedStep(nothing, {.device = at::kCPU}); }));
+  EXPECT_THROWS(InvalidArgument, "warm_up", counted(nothing, calls, 0));
+  EXPECT_THROWS(InvalidArgument, "function", counted(nullptr, calls));
+  EXPECT_THROWS(InvalidArgument, "graph", CapturedStep(nothing, {}, nullptr));
+  EXPECT_THROWS(InvalidArgument, "expected a CUDA device, got cpu",
+                CapturedStep(nothing, {.device = at::kCPU}));
 }
 
 TEST(CapturedStep, without_the_cuda_library_the_error_names_it) {
   if (cuda_services() != nullptr) GTEST_SKIP() << "the CUDA library is loaded";
-  EXPECT_TRUE(throws_with<InvalidArgument>("mezzo's CUDA library, which is not loaded",
-                                           [] { CapturedStep([] { return at::Tensor(); }); }));
+  EXPECT_TRUE(throws<InvalidArgument>([] { CapturedStep([] { return at::Tensor(); }); },
+                                      {"mezzo's CUDA library, which is not loaded"}));
 }
 
 }  // namespace

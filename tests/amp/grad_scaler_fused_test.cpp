@@ -1,24 +1,16 @@
 #include <atomic>
 #include <barrier>
-#include <cmath>
-#include <initializer_list>
 #include <memory>
 #include <mutex>
-#include <stdexcept>
 #include <string_view>
 #include <thread>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/record_function.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/amp/scaler/grad_scaler.h"
-#include "mezzo/core/error.h"
 
-#include "amp/errors.h"
 #include "amp/scaler_support.h"
 #include "support/special_numbers.h"
 #include "support/tolerance.h"

@@ -1,9 +1,6 @@
 // Where a MixedPrecisionOptimizer stores gradients, for loops that clip or all-reduce them.
 #include <optional>
-#include <vector>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
 

@@ -4,13 +4,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <gtest/gtest.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/kernels/backend.h"
 
-#include "amp/errors.h"
+#include "amp/warnings.h"
 #include "support/devices.h"
+#include "support/errors.h"
 
 namespace mezzo::test {
 namespace {
@@ -57,9 +56,9 @@ TEST(Precision, names_and_parsing_are_inverse) {
 
 TEST(Precision, an_unknown_name_is_an_error_that_lists_the_choices) {
   for (const char* text : {"", "half", "fp16 ", "float64"}) {
-    EXPECT_TRUE(throws_with<InvalidArgument>("is not one of fp32, tf32, bf16, fp16", [&] {
-      amp::parse_precision(text);
-    })) << text;
+    EXPECT_THROWS(InvalidArgument, "is not one of fp32, tf32, bf16, fp16",
+                  amp::parse_precision(text))
+        << text;
   }
 }
 

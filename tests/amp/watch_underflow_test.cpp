@@ -1,11 +1,5 @@
 #include <algorithm>
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/amp/watch/watch.h"
 #include "mezzo/ops/ops.h"

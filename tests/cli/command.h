@@ -1,13 +1,7 @@
 #pragma once
 
-#include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <sstream>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 

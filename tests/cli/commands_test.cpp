@@ -1,12 +1,7 @@
 #include <csignal>
-#include <cstdint>
-#include <filesystem>
 #include <sstream>
-#include <string>
-#include <vector>
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,7 +1,5 @@
-#include <string>
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"

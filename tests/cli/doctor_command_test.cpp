@@ -1,10 +1,6 @@
 #include <algorithm>
-#include <cstdint>
 #include <sstream>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"

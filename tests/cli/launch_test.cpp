@@ -1,10 +1,5 @@
 #include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <nlohmann/json.hpp>
 #include <sys/socket.h>

@@ -1,10 +1,6 @@
-#include <cstdint>
 #include <sstream>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "mezzo/cli/progress.h"

@@ -1,8 +1,4 @@
-#include <cstdint>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"

@@ -1,9 +1,6 @@
 #include <csignal>
-#include <cstdlib>
-#include <string>
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,9 +1,6 @@
 #include <csignal>
-#include <filesystem>
-#include <string>
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 #include <unistd.h>

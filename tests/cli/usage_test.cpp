@@ -1,11 +1,7 @@
-#include <filesystem>
 #include <iostream>
 #include <streambuf>
-#include <string>
-#include <vector>
 
 #include <ATen/Context.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/cli/run.h"
 #include "mezzo/version.h"

@@ -10,7 +10,6 @@
 #include <ATen/ATen.h>
 #include <sys/resource.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/data/parts.h"
 
@@ -235,7 +234,7 @@ TEST_F(Convert, nodes_without_a_label_keep_none) {
 TEST_F(Convert, edge_lists_need_no_labels) {
   const std::string edges = folder_.write("in/graph.txt", "# a comment\n0 1\n2 1\n1 0\n");
   convert_dataset(edges, out());
-  EXPECT_TRUE(throws<IoError>([&] { load_dataset(out()); }, {"has no labels"}));
+  EXPECT_THROWS(IoError, "has no labels", load_dataset(out()));
   const Dataset converted = load_dataset(out(), {.labels_optional = true});
   EXPECT_EQ(converted.num_nodes, 3);
   EXPECT_TRUE(at::equal(converted.indptr, at::tensor({0, 1, 3, 3}, at::kLong)));
@@ -276,29 +275,28 @@ TEST_F(Convert, symmetrize_adds_the_reverse_of_each_edge_and_merges) {
 TEST_F(Convert, values_beyond_the_range_of_the_dtype_are_named) {
   features_[3 * kWidth + 2] = 70000;
   write_features();
-  EXPECT_TRUE(throws<IoError>([&] { convert_dataset(in(), out(), {.feature_dtype = at::kHalf}); },
-                              {in(), "row 3 holds 70000", "range of float16"}));
+  EXPECT_THROWS(IoError, fragments(in(), "row 3 holds 70000", "range of float16"),
+                convert_dataset(in(), out(), {.feature_dtype = at::kHalf}));
   EXPECT_TRUE(nothing_left());
   convert_dataset(in(), out(), {.feature_dtype = at::kBFloat16});
   features_[3 * kWidth + 2] = -std::numeric_limits<float>::max();
   write_features();
-  EXPECT_TRUE(throws<IoError>(
-      [&] { convert_dataset(in(), out(), {.feature_dtype = at::kBFloat16, .overwrite = true}); },
-      {"row 3 holds -3.4", "range of bfloat16"}));
+  EXPECT_THROWS(IoError, fragments("row 3 holds -3.4", "range of bfloat16"),
+                convert_dataset(in(), out(), {.feature_dtype = at::kBFloat16, .overwrite = true}));
 }
 
 TEST_F(Convert, values_that_are_not_finite_are_refused) {
   for (const float value : {INFINITY, NAN}) {
     features_[5] = value;
     write_features();
-    EXPECT_TRUE(throws<IoError>([&] { convert_dataset(in(), out()); }, {in(), "value 5 is"}));
+    EXPECT_THROWS(IoError, fragments(in(), "value 5 is"), convert_dataset(in(), out()));
     EXPECT_TRUE(nothing_left());
   }
 }
 
 TEST_F(Convert, an_output_that_is_there_is_replaced_only_where_asked) {
   convert_dataset(in(), out());
-  EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), out()); }, {out(), "exists"}));
+  EXPECT_THROWS(InvalidArgument, fragments(out(), "exists"), convert_dataset(in(), out()));
   EXPECT_NO_THROW(convert_dataset(in(), out() + "/", {.overwrite = true}));
   EXPECT_NO_THROW(load_dataset(out()));
   EXPECT_TRUE(nothing_beside());
@@ -308,8 +306,8 @@ TEST_F(Convert, what_is_no_mapped_dataset_is_never_replaced) {
   const std::string mine = folder_.write("mine/diary.txt", "dear diary");
   const std::string file = folder_.write("file", "text");
   for (const std::string& output : {folder_.path("mine"), file}) {
-    EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), output, {.overwrite = true}); },
-                                        {output, "no mapped dataset"}));
+    EXPECT_THROWS(InvalidArgument, fragments(output, "no mapped dataset"),
+                  convert_dataset(in(), output, {.overwrite = true}));
   }
   EXPECT_TRUE(fs::exists(mine));
   fs::create_directory(folder_.path("empty"));
@@ -332,15 +330,15 @@ TEST_F(Convert, a_mapped_dataset_with_files_of_the_user_is_never_replaced) {
   EXPECT_TRUE(refused("partition.json", "holds 'partition.json'"));
   folder_.remove("out/labels.npy");
   const std::string hidden = folder_.write("out/labels.npy/diary.txt", "dear diary");
-  EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), out(), {.overwrite = true}); },
-                                      {"holds 'labels.npy', which is a folder"}));
+  EXPECT_THROWS(InvalidArgument, "holds 'labels.npy', which is a folder",
+                convert_dataset(in(), out(), {.overwrite = true}));
   EXPECT_TRUE(fs::exists(hidden));
 }
 
 TEST_F(Convert, a_folder_whose_manifest_is_damaged_is_never_replaced) {
   const std::string manifest = folder_.write("out/mezzo.json", "{");
-  EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), out(), {.overwrite = true}); },
-                                      {"its list of files is damaged", manifest}));
+  EXPECT_THROWS(InvalidArgument, fragments("its list of files is damaged", manifest),
+                convert_dataset(in(), out(), {.overwrite = true}));
   EXPECT_TRUE(fs::exists(manifest));
 }
 
@@ -350,8 +348,8 @@ TEST_F(Convert, a_folder_with_the_data_set_in_it_is_never_replaced) {
   fs::create_directory_symlink(out(), folder_.path("link"));
   fs::rename(in(), source);
   for (const std::string& output : {out(), folder_.path("link")}) {
-    EXPECT_TRUE(throws<InvalidArgument>(
-        [&] { convert_dataset(source, output, {.overwrite = true}); }, {output, "holds 'in'"}));
+    EXPECT_THROWS(InvalidArgument, fragments(output, "holds 'in'"),
+                  convert_dataset(source, output, {.overwrite = true}));
   }
   EXPECT_NO_THROW(load_dataset(source));
 }
@@ -359,15 +357,15 @@ TEST_F(Convert, a_folder_with_the_data_set_in_it_is_never_replaced) {
 TEST_F(Convert, a_folder_of_parts_is_never_replaced) {
   const Dataset source = load_dataset(in());
   write_parts(source, at::arange(kNodes).remainder(2), out());
-  EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), out(), {.overwrite = true}); },
-                                      {out(), "is no mapped dataset"}));
+  EXPECT_THROWS(InvalidArgument, fragments(out(), "is no mapped dataset"),
+                convert_dataset(in(), out(), {.overwrite = true}));
   EXPECT_TRUE(fs::exists(out() + "/part1/mezzo.json"));
 }
 
 TEST_F(Convert, outputs_that_cannot_be_made_are_errors) {
-  EXPECT_TRUE(throws<IoError>([&] { convert_dataset(in(), folder_.path("no/such/folder")); },
-                              {"no/such/folder.partial", "cannot be created"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), ""); }, {"output"}));
+  EXPECT_THROWS(IoError, fragments("no/such/folder.partial", "cannot be created"),
+                convert_dataset(in(), folder_.path("no/such/folder")));
+  EXPECT_THROWS(InvalidArgument, "output", convert_dataset(in(), ""));
 }
 
 TEST_F(Convert, what_others_have_beside_the_output_stays) {
@@ -384,9 +382,8 @@ TEST_F(Convert, what_comes_to_stand_at_the_output_meanwhile_stays) {
     const auto interfere = [&](const ConvertProgress& progress) {
       if (progress.stage == "checking") folder_.write("out/diary.txt", "dear diary");
     };
-    EXPECT_TRUE(throws<InvalidArgument>(
-        [&] { convert_dataset(in(), out(), {.overwrite = overwrite, .on_progress = interfere}); },
-        {out(), "no mapped dataset"}));
+    EXPECT_THROWS(InvalidArgument, fragments(out(), "no mapped dataset"),
+                  convert_dataset(in(), out(), {.overwrite = overwrite, .on_progress = interfere}));
     EXPECT_TRUE(fs::exists(out() + "/diary.txt"));
     EXPECT_TRUE(nothing_beside());
     fs::remove_all(out());
@@ -403,8 +400,8 @@ TEST_F(Convert, conversions_at_the_same_time_do_not_meet) {
   EXPECT_TRUE(at::equal(load_dataset(out()).features, load_dataset(in()).features));
   EXPECT_TRUE(nothing_beside());
   fs::remove_all(out());
-  EXPECT_TRUE(throws<InvalidArgument>(
-      [&] { convert_dataset(in(), out(), {.on_progress = meanwhile}); }, {out(), "exists"}));
+  EXPECT_THROWS(InvalidArgument, fragments(out(), "exists"),
+                convert_dataset(in(), out(), {.on_progress = meanwhile}));
   EXPECT_NO_THROW(load_dataset(out()));
   EXPECT_TRUE(nothing_beside());
 }
@@ -419,14 +416,12 @@ TEST_F(Convert, a_link_to_an_old_folder_stays_and_leads_to_the_new_one) {
 }
 
 TEST_F(Convert, wrong_arguments_are_refused_before_any_work) {
-  EXPECT_TRUE(
-      throws<InvalidArgument>([&] { convert_dataset(in(), out(), {.feature_dtype = at::kDouble}); },
-                              {"feature_dtype", "float64"}));
-  EXPECT_TRUE(
-      throws<InvalidArgument>([&] { convert_dataset("no_such_name", out()); }, {"no_such_name"}));
-  EXPECT_TRUE(throws<IoError>([&] { convert_dataset("./no/such/path", out()); }, {"no such file"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { convert_dataset(in(), out(), {.split = "none"}); },
-                                      {"split", "'none'"}));
+  EXPECT_THROWS(InvalidArgument, fragments("feature_dtype", "float64"),
+                convert_dataset(in(), out(), {.feature_dtype = at::kDouble}));
+  EXPECT_THROWS(InvalidArgument, "no_such_name", convert_dataset("no_such_name", out()));
+  EXPECT_THROWS(IoError, "no such file", convert_dataset("./no/such/path", out()));
+  EXPECT_THROWS(InvalidArgument, fragments("split", "'none'"),
+                convert_dataset(in(), out(), {.split = "none"}));
   EXPECT_TRUE(nothing_left());
 }
 
@@ -509,7 +504,7 @@ TEST_F(Convert, a_full_disk_is_an_io_error_and_leaves_nothing) {
       {100, "labels.npy"}, {1000, "indices.npy"}, {1400, "features.npy"}};
   for (const auto& [bytes, blamed] : cases) {
     const SmallDisk disk(bytes);
-    EXPECT_TRUE(throws<IoError>([&] { convert_dataset(in(), out()); }, {blamed})) << bytes;
+    EXPECT_THROWS(IoError, blamed, convert_dataset(in(), out())) << bytes;
     EXPECT_TRUE(nothing_left()) << bytes;
   }
 }

@@ -1,10 +1,6 @@
 #include <algorithm>
-#include <cmath>
 #include <map>
 
-#include <ATen/ATen.h>
-
-#include "mezzo/core/error.h"
 #include "mezzo/data/image_dataset.h"
 
 #include "support/idx_writer.h"
@@ -78,8 +74,8 @@ TEST_F(Idx, all_spellings_and_gzip_read_the_same) {
       const ImageDataset data = load_idx(other.path(), Split::kTest);
       EXPECT_TRUE(same_bits(data.images, plain.images)) << joint << end;
       EXPECT_TRUE(same_bits(data.labels, plain.labels)) << joint << end;
-      EXPECT_TRUE(throws<IoError>([&] { load_idx(other.path(), Split::kTrain); },
-                                  {other.path(), "train-images"}));
+      EXPECT_THROWS(IoError, fragments(other.path(), "train-images"),
+                    load_idx(other.path(), Split::kTrain));
     }
   }
 }
@@ -95,9 +91,9 @@ TEST_F(Idx, a_gzip_file_of_several_members_is_one_file) {
 TEST_F(Idx, a_missing_file_or_folder_is_an_io_error_that_names_it) {
   folder_.remove(kLabels);
   EXPECT_TRUE(refused({folder_.path(), kLabels}));
-  EXPECT_TRUE(throws<IoError>([&] { load_idx(folder_.path("none"), Split::kTrain); },
-                              {folder_.path("none"), "no such folder"}));
-  EXPECT_TRUE(throws<IoError>([&] { load_idx("", Split::kTrain); }, {"no such folder"}));
+  EXPECT_THROWS(IoError, fragments(folder_.path("none"), "no such folder"),
+                load_idx(folder_.path("none"), Split::kTrain));
+  EXPECT_THROWS(IoError, "no such folder", load_idx("", Split::kTrain));
   folder_.write(std::string(kLabels) + "/inside", "");
   EXPECT_TRUE(refused({"not a regular file", kLabels}));
 }
@@ -234,21 +230,21 @@ TEST(ImageDataset, batches_in_order_and_first_images_share_memory) {
 
 TEST(ImageDataset, what_it_cannot_do_is_an_invalid_argument) {
   const ImageDataset data = numbered(10);
-  EXPECT_TRUE(throws<InvalidArgument>([&] { data.first(0); }, {"1 to 10", "got 0"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { data.first(11); }, {"got 11"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { data.batches(0, false, 0); }, {"got 0"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { data.batches(11, false, 0, true); }, {"dropped"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { data.batches(4, false, 0)[3]; }, {"[0, 3)"}));
+  EXPECT_THROWS(InvalidArgument, fragments("1 to 10", "got 0"), data.first(0));
+  EXPECT_THROWS(InvalidArgument, "got 11", data.first(11));
+  EXPECT_THROWS(InvalidArgument, "got 0", data.batches(0, false, 0));
+  EXPECT_THROWS(InvalidArgument, "dropped", data.batches(11, false, 0, true));
+  EXPECT_THROWS(InvalidArgument, "[0, 3)", data.batches(4, false, 0)[3]);
   const at::Tensor images = at::zeros({2, 1, 3, 3}), labels = ids({0, 1});
   const auto make = [](const at::Tensor& i, const at::Tensor& l) { ImageDataset(i, l, 2); };
   EXPECT_NO_THROW(make(images, labels));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { make(at::Tensor(), labels); }, {"images"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images.to(at::kByte), labels); }, {"images"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images.squeeze(1), labels); }, {"[2, 3, 3]"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, at::zeros({2})); }, {"labels"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, ids({0})); }, {"[2]"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, ids({0, 2})); }, {"[0, 2)"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { make(images, ids({0, -1})); }, {"-1"}));
+  EXPECT_THROWS(InvalidArgument, "images", make(at::Tensor(), labels));
+  EXPECT_THROWS(InvalidArgument, "images", make(images.to(at::kByte), labels));
+  EXPECT_THROWS(InvalidArgument, "[2, 3, 3]", make(images.squeeze(1), labels));
+  EXPECT_THROWS(InvalidArgument, "labels", make(images, at::zeros({2})));
+  EXPECT_THROWS(InvalidArgument, "[2]", make(images, ids({0})));
+  EXPECT_THROWS(InvalidArgument, "[0, 2)", make(images, ids({0, 2})));
+  EXPECT_THROWS(InvalidArgument, "-1", make(images, ids({0, -1})));
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ class MultiLabelFolder : public SourceFolder {
 
 TEST_F(MultiLabelFolder, of_ogb_as_text_is_judged_by_roc_auc) {
   write_ogb_text("1,0,1.0\n0,0,nan\n0,1,0\n,nan,\n");
-  EXPECT_TRUE(throws<IoError>([&] { read(); }, {"node 3 has no label"}));
+  EXPECT_THROWS(IoError, "node 3 has no label", read());
   write_ogb_splits();
   expect_entries(read(), Metric::kRocAuc);
   EXPECT_TRUE(refused("raw/node-label.csv.gz", gzip("1,0,1\n0,0\n0,1,0\n0,0,0\n"),
@@ -156,7 +156,7 @@ TEST_F(MultiLabelFolder, is_converted_and_cut_into_parts_without_loss) {
   // One item is not 0, 1 or missing.
   const std::string bad = npy_uint8({4, 3}, {1, 0, 1, 0, 7, 255, 0, 1, 0, 255, 255, 255});
   folder_.write("whole/labels.npy", bad);
-  EXPECT_TRUE(throws<IoError>([&] { load_dataset(whole); }, {"node 1 has 7 for class 1"}));
+  EXPECT_THROWS(IoError, "node 1 has 7 for class 1", load_dataset(whole));
 }
 
 TEST(MultiLabelDataset, is_checked) {

@@ -1,16 +1,13 @@
 #include "mezzo/dist/data_parallel.h"
 
-#include <limits>
 #include <memory>
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 #include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
 #include "mezzo/amp/scaler/grad_scaler.h"
-#include "mezzo/core/error.h"
 
 #include "dist/processes.h"
 #include "support/tensors.h"

@@ -1,15 +1,11 @@
-#include <cmath>
-#include <limits>
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
 #include "mezzo/amp/optim/mixed_precision_optimizer.h"
-#include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/dist/group/process_group.h"
 

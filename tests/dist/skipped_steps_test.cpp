@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <limits>
 
-#include <fmt/ranges.h>
 #include <torch/optim/sgd.h>
 
 #include "mezzo/amp/scaler/grad_scaler.h"

@@ -1,6 +1,4 @@
-#include <fmt/format.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
 
 #include "dist/processes.h"

@@ -1,11 +1,8 @@
 #include "mezzo/dist/sync_batch_norm.h"
 
-#include <cmath>
-
 #include <ATen/core/grad_mode.h>
 
 #include "mezzo/amp/autocast/autocast.h"
-#include "mezzo/core/error.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/model/model.h"

@@ -1,12 +1,11 @@
 #include "mezzo/graph/graph.h"
 
 #include <algorithm>
-#include <stdexcept>
 
-#include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
 
-#include "amp/errors.h"
+#include "amp/warnings.h"
+#include "support/errors.h"
 #include "support/graphs.h"
 
 namespace mezzo::test {

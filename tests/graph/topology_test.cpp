@@ -1,12 +1,10 @@
 #include "mezzo/graph/topology.h"
 
 #include <latch>
-#include <limits>
 #include <thread>
 
 #include <c10/core/InferenceMode.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/graph/transforms/transforms.h"
 
 #include "support/graphs.h"

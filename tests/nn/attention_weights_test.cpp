@@ -1,11 +1,4 @@
-#include <cmath>
-#include <cstdint>
 #include <optional>
-#include <utility>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/nn/conv/attention_layers.h"

@@ -1,7 +1,5 @@
 // What the activation between the layers of a GAT keeps for the backward.
-#include <ATen/ATen.h>
 #include <c10/util/intrusive_ptr.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/nn/model/model.h"
 

@@ -1,12 +1,7 @@
 #include <functional>
 #include <memory>
 #include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>

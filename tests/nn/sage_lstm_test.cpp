@@ -1,13 +1,6 @@
-#include <cmath>
-#include <cstdint>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/nn/conv/aggregation_layers.h"

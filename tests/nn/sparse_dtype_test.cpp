@@ -1,6 +1,4 @@
 // Sparse rows of another floating dtype than the layer's: the product has the weight's dtype.
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"

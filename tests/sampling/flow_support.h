@@ -1,12 +1,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/graph/graph.h"
 #include "mezzo/sampling/node_flow/flow_samplers.h"

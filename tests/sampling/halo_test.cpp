@@ -1,6 +1,4 @@
-#include <filesystem>
 
-#include "mezzo/core/error.h"
 #include "mezzo/data/parts.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/sampling/blocks/block_loader.h"
@@ -209,13 +207,13 @@ TEST(Halo, the_folder_of_parts_gives_each_process_its_own) {
   write_parts(path_set(), ids({0, 0, 1, 1, 1}), parts, {.hops = 1});
   EXPECT_EQ(part_for_rank(parts, 1, 2), parts + "/part1");
   EXPECT_EQ(part_for_rank("wordnet", 1, 2), "wordnet");
-  EXPECT_TRUE(
-      throws<InvalidArgument>([&] { part_for_rank(parts, 0, 3); }, {"has 2 parts", "there are 3"}));
-  EXPECT_TRUE(throws<InvalidArgument>([&] { load_dataset(parts); }, {"name one", "part0"}));
+  EXPECT_THROWS(InvalidArgument, fragments("has 2 parts", "there are 3"),
+                part_for_rank(parts, 0, 3));
+  EXPECT_THROWS(InvalidArgument, fragments("name one", "part0"), load_dataset(parts));
   folder.write("parts/partition.json", R"({"format": "mezzo parts", "version": 1, "parts": [7]})");
-  EXPECT_TRUE(throws<IoError>([&] { part_for_rank(parts, 0, 1); }, {"without 'folder'"}));
+  EXPECT_THROWS(IoError, "without 'folder'", part_for_rank(parts, 0, 1));
   folder.write("parts/partition.json", "{");
-  EXPECT_TRUE(throws<IoError>([&] { part_for_rank(parts, 0, 1); }, {"partition.json"}));
+  EXPECT_THROWS(IoError, "partition.json", part_for_rank(parts, 0, 1));
 }
 
 TEST(Halo, a_folder_of_parts_is_replaced_only_where_that_is_asked_for) {
@@ -223,7 +221,7 @@ TEST(Halo, a_folder_of_parts_is_replaced_only_where_that_is_asked_for) {
   const std::string parts = folder.path("parts");
   const at::Tensor two = ids({0, 0, 1, 1, 1});
   write_parts(path_set(), two, parts);
-  EXPECT_TRUE(throws<InvalidArgument>([&] { write_parts(path_set(), two, parts); }, {"exists"}));
+  EXPECT_THROWS(InvalidArgument, "exists", write_parts(path_set(), two, parts));
   write_parts(path_set(), at::zeros({5}, at::kLong), parts, {.overwrite = true});
   EXPECT_FALSE(std::filesystem::exists(parts + "/part1"));
   const PartsReport stopped =
@@ -257,11 +255,8 @@ TEST(Halo, parts_never_replace_the_folder_that_has_their_whole) {
   write_parts(path_set(), at::zeros({5}, at::kLong), parts);
   Dataset source = path_set();
   source.origin = whole;
-  EXPECT_TRUE(throws<InvalidArgument>(
-      [&] {
-        write_parts(source, ids({0, 0, 1, 1, 1}), parts, {.overwrite = true});
-      },
-      {parts, "holds the data set " + whole}));
+  EXPECT_THROWS(InvalidArgument, fragments(parts, "holds the data set " + whole),
+                write_parts(source, ids({0, 0, 1, 1, 1}), parts, {.overwrite = true}));
   EXPECT_TRUE(std::filesystem::exists(whole + "/mezzo.json"));
 }
 
@@ -301,18 +296,14 @@ TEST(Halo, impossible_parts_name_the_option) {
   EXPECT_FALSE(std::filesystem::exists(out));
   write_parts(path_set(), two, out);
   const Dataset part = load_dataset(out + "/part0");
-  EXPECT_TRUE(throws<InvalidArgument>(
-      [&] { write_parts(part, at::zeros({part.num_nodes}, at::kLong), folder.path("again")); },
-      {"is a part of a data set already"}));
+  EXPECT_THROWS(InvalidArgument, "is a part of a data set already",
+                write_parts(part, at::zeros({part.num_nodes}, at::kLong), folder.path("again")));
 }
 
 TEST(Halo, names_of_nodes_that_do_not_fit_are_refused) {
   const Topology graph = four_nodes();
-  EXPECT_TRUE(throws<InvalidArgument>(
-      [&] {
-        BlockSampler(graph, {.fanouts = {1}, .node_ids = ids({1, 2})});
-      },
-      {"node_ids"}));
+  EXPECT_THROWS(InvalidArgument, "node_ids",
+                BlockSampler(graph, {.fanouts = {1}, .node_ids = ids({1, 2})}));
 }
 
 }  // namespace

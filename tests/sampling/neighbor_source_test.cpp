@@ -1,5 +1,3 @@
-#include <cmath>
-#include <limits>
 #include <numeric>
 #include <set>
 #include <thread>

@@ -4,10 +4,8 @@
 #include <iterator>
 #include <mutex>
 #include <set>
-#include <stdexcept>
 #include <thread>
 
-#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
 #include "mezzo/sampling/batches.h"

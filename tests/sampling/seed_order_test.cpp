@@ -1,8 +1,6 @@
 #include "mezzo/sampling/seed_order.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 

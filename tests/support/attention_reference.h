@@ -1,11 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <vector>
-
-#include <ATen/ATen.h>
 
 #include "mezzo/ops/ops.h"
 

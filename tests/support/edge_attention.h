@@ -1,9 +1,5 @@
 #pragma once
 
-#include <cstdint>
-
-#include <ATen/ATen.h>
-
 #include "mezzo/graph/topology.h"
 
 #include "support/nn_reference.h"

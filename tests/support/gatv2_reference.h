@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cmath>
-#include <cstdint>
-
-#include <ATen/ATen.h>
-
 #include "support/reference.h"
 #include "support/tensors.h"
 

@@ -1,12 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <ATen/ATen.h>
-
 #include "mezzo/core/random.h"
 #include "mezzo/graph/graph.h"
 

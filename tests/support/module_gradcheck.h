@@ -1,9 +1,5 @@
 #pragma once
 
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/module.h>
 

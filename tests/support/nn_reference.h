@@ -1,13 +1,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <set>
-#include <string>
 
-#include <ATen/ATen.h>
-#include <fmt/ranges.h>
-#include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
 #include "mezzo/graph/topology.h"

@@ -14,7 +14,10 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-/// Writes small valid and invalid .npy and .npz files for the tests of readers.
+#include "support/errors.h"
+
+/// Temporary folders, and small valid and invalid .npy and .npz files for the tests of readers. A
+/// test that includes this file does not repeat its includes of other libraries.
 namespace mezzo::test {
 
 /// A temporary folder, removed by the destructor.
@@ -44,25 +47,6 @@ class TempFolder {
  private:
   std::filesystem::path path_;
 };
-
-/// Whether `function` throws exactly a `Kind`, with all of `fragments` in its text.
-template <class Kind, class Function>
-testing::AssertionResult throws(Function&& function, const std::vector<std::string>& fragments) {
-  try {
-    function();
-  } catch (const Kind& error) {
-    const std::string text = error.what();
-    for (const std::string& fragment : fragments) {
-      if (text.find(fragment) == std::string::npos) {
-        return testing::AssertionFailure() << "'" << text << "' does not have '" << fragment << "'";
-      }
-    }
-    return testing::AssertionSuccess();
-  } catch (const std::exception& error) {
-    return testing::AssertionFailure() << "another kind of error: " << error.what();
-  }
-  return testing::AssertionFailure() << "nothing was thrown";
-}
 
 template <class T>
 std::string raw_bytes(const std::vector<T>& items) {

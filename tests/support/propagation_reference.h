@@ -1,11 +1,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <optional>
-#include <vector>
-
-#include <ATen/ATen.h>
 
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/propagation_layers.h"

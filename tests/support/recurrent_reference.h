@@ -1,9 +1,5 @@
 #pragma once
 
-#include <string>
-#include <utility>
-
-#include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
 #include "support/running_error.h"

@@ -1,14 +1,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <limits>
 #include <optional>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -1,12 +1,5 @@
 #pragma once
 
-#include <cmath>
-#include <cstdint>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
 #include "mezzo/core/dtype.h"
 
 #include "support/nn_reference.h"

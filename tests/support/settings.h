@@ -1,9 +1,5 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
 #include "mezzo/amp/autocast/autocast.h"

@@ -22,10 +22,10 @@
 #include "mezzo/kernels/binary_op.h"
 
 #include "support/devices.h"
+#include "support/errors.h"
 
 /// Shared by all tests: dtypes with their limits, reproducible tensors and graphs, all on the test
-/// device. A test that includes this file does not include libtorch's tensors, GoogleTest, strings
-/// and vectors again.
+/// device. A test that includes this file does not repeat its includes of other libraries.
 namespace mezzo::test {
 
 /// A feature dtype and the limits for tolerances and range tests.
@@ -166,45 +166,6 @@ class ThreadCount {
  private:
   int before_;
 };
-
-/// The text of the error of kind `Kind` that `run` throws, without spaces, because shapes print
-/// differently. Fails if it throws another kind, or nothing.
-template <class Kind = InvalidArgument, class Run>
-std::string error_of(Run run) {
-  try {
-    run();
-  } catch (const std::exception& error) {
-    std::string text = error.what();
-    EXPECT_NE(dynamic_cast<const Kind*>(&error), nullptr) << "another kind of error: " << text;
-    std::erase(text, ' ');
-    return text;
-  }
-  ADD_FAILURE() << "no error";
-  return {};
-}
-
-template <class... Parts>
-std::vector<std::string> fragments(const Parts&... parts) {
-  return {std::string(parts)...};
-}
-
-/// Whether `text` contains all of `parts`.
-inline testing::AssertionResult mentions(const std::string& text,
-                                         const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    if (text.find(part) != std::string::npos) continue;
-    return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
-  }
-  return testing::AssertionSuccess();
-}
-template <class... Parts>
-testing::AssertionResult mentions(const std::string& text, const Parts&... parts) {
-  return mentions(text, fragments(parts...));
-}
-
-/// Expects that the statement throws InvalidArgument and that its text, without spaces, contains
-/// `part`: a string, or several as fragments("a", "b").
-#define EXPECT_ERROR(part, ...) EXPECT_TRUE(mentions(error_of([&] { __VA_ARGS__; }), part))
 
 /// A structure and its name for failure messages.
 struct NamedTopology {

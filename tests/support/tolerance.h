@@ -1,15 +1,5 @@
 #pragma once
 
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <fmt/ranges.h>
-#include <gtest/gtest.h>
-
 #include "support/tensors.h"
 
 /// Comparisons, on the CPU, and error bounds of sums, softmaxes and differences. running_error.h

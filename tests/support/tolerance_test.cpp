@@ -1,10 +1,5 @@
 #include "support/tolerance.h"
 
-#include <limits>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
 namespace mezzo::test {
 namespace {
 

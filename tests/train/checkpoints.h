@@ -3,9 +3,6 @@
 #include <cstddef>
 #include <fstream>
 #include <iterator>
-#include <string>
-
-#include <gtest/gtest.h>
 
 #include "mezzo/train/files/checkpoint.h"
 

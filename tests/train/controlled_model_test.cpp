@@ -1,9 +1,5 @@
 #include "mezzo/train/steps/controlled_model.h"
 
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/graph/transforms/transforms.h"

@@ -1,11 +1,6 @@
 #include "mezzo/train/steps/loss.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/core/random.h"
 #include "mezzo/data/dataset.h"

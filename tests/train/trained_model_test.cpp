@@ -1,12 +1,5 @@
 #include "mezzo/train/trained_model.h"
 
-#include <string>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
-#include "mezzo/core/error.h"
 #include "mezzo/nn/model/state_dict.h"
 #include "mezzo/train/report/metrics.h"
 #include "mezzo/train/trainer.h"
@@ -79,13 +72,10 @@ TEST(TrainedModel, logits_of_chosen_nodes_are_rows_of_those_of_all) {
 
 TEST(TrainedModel, nodes_that_do_not_exist_are_named) {
   const TrainedModel trained = train(two_rings(), quick_options()).trained;
-  EXPECT_TRUE(test::throws<InvalidArgument>(
-      [&] {
-        trained.logits(two_rings(), at::tensor({3, 40}));
-      },
-      {"[0, 40)", "40"}));
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { trained.logits(two_rings(), at::tensor({0.5})); },
-                                            {"nodes", "integers"}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("[0, 40)", "40"),
+                trained.logits(two_rings(), at::tensor({3, 40})));
+  EXPECT_THROWS(InvalidArgument, test::fragments("nodes", "integers"),
+                trained.logits(two_rings(), at::tensor({0.5})));
   EXPECT_EQ(trained.logits(two_rings(), at::empty({0}, at::kLong)).size(0), 0);
 }
 
@@ -106,8 +96,8 @@ TEST(TrainedModel, load_state_dict_refuses_a_checkpoint_and_names_load_checkpoin
   TrainOptions options = quick_options();
   options.checkpoint = folder.path("c");
   nn::Model model = train(two_rings(), options).trained.model;
-  EXPECT_TRUE(test::throws<IoError>([&] { nn::load_state_dict(*model, options.checkpoint); },
-                                    {options.checkpoint.c_str(), "load_checkpoint"}));
+  EXPECT_THROWS(IoError, test::fragments(options.checkpoint.c_str(), "load_checkpoint"),
+                nn::load_state_dict(*model, options.checkpoint));
 }
 
 }  // namespace

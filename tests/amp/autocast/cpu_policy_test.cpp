@@ -2,20 +2,16 @@
 
 #include <cstdlib>
 #include <functional>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/amp/precision.h"
-#include "mezzo/core/error.h"
 
-#include "amp/errors.h"
 #include "support/devices.h"
+#include "support/errors.h"
 
 namespace mezzo::test {
 namespace {
@@ -299,14 +295,12 @@ TEST(CpuPolicy, the_environment_decides_without_measuring) {
 TEST(CpuPolicy, bad_input_is_an_error_before_anything_opens) {
   {
     const Forced forced("fast");
-    EXPECT_TRUE(throws_with<InvalidArgument>(
-        "MEZZO_CPU_POLICY: 'fast' is not one of measure, 16bit, float32",
-        [] { const PrecisionScope scope(Precision::kBFloat16, at::kCPU); }));
+    EXPECT_THROWS(InvalidArgument, "MEZZO_CPU_POLICY: 'fast' is not one of measure, 16bit, float32",
+                  const PrecisionScope scope(Precision::kBFloat16, at::kCPU));
     EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
   }
-  EXPECT_TRUE(throws_with<InvalidArgument>("expected dtype BFloat16 or Half, got Float", [] {
-    amp::cpu_policy_choice(OpClass::kConvolution, at::kFloat);
-  }));
+  EXPECT_THROWS(InvalidArgument, "expected dtype BFloat16 or Half, got Float",
+                amp::cpu_policy_choice(OpClass::kConvolution, at::kFloat));
 }
 
 }  // namespace

@@ -4,22 +4,18 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
-#include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/amp/precision.h"
-#include "mezzo/core/error.h"
 
-#include "amp/errors.h"
 #include "support/devices.h"
+#include "support/errors.h"
 
 namespace mezzo::test {
 namespace {
@@ -326,7 +322,7 @@ struct Forgetful : Function<Forgetful> {
 
 TEST(CustomFunction, a_backward_whose_forward_saved_nothing_is_an_error) {
   const Tensor y = Forgetful::apply(at::ones({2}, on_device()).requires_grad_()).sum();
-  EXPECT_TRUE(throws_with<LogicError>("saved by the forward, got none", [&] { y.backward(); }));
+  EXPECT_THROWS(LogicError, "saved by the forward, got none", y.backward());
 }
 
 TEST(CustomFunction, unusable_options_are_errors) {
@@ -334,12 +330,11 @@ TEST(CustomFunction, unusable_options_are_errors) {
   const auto run = [&](AutogradContext* pointer, const amp::CustomForwardOptions& options) {
     return amp::custom_forward(pointer, options, [] { return 0; });
   };
-  EXPECT_TRUE(throws_with<InvalidArgument>("got a null pointer", [&] { run(nullptr, kPlain); }));
-  EXPECT_TRUE(throws_with<InvalidArgument>(
-      "got meta", [&] { run(&context, {.device = at::kMeta, .cast_inputs = at::kFloat}); }));
-  EXPECT_TRUE(throws_with<InvalidArgument>("floating dtype for cast_inputs, got Long", [&] {
-    run(&context, {.device = test_device().type(), .cast_inputs = at::kLong});
-  }));
+  EXPECT_THROWS(InvalidArgument, "got a null pointer", run(nullptr, kPlain));
+  EXPECT_THROWS(InvalidArgument, "got meta",
+                run(&context, {.device = at::kMeta, .cast_inputs = at::kFloat}));
+  EXPECT_THROWS(InvalidArgument, "floating dtype for cast_inputs, got Long",
+                run(&context, {.device = test_device().type(), .cast_inputs = at::kLong}));
 }
 
 TEST(CustomFunction, an_exception_in_the_forward_restores_the_region) {

@@ -4,10 +4,8 @@
 #include <cmath>
 #include <memory>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
@@ -21,13 +19,13 @@
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/amp/diagnose/keep_float32.h"
 #include "mezzo/amp/optim/mixed_precision_optimizer.h"
-#include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/sampling/blocks/block_loader.h"
 
 #include "amp/diagnose/one_thread.h"
-#include "amp/errors.h"
+#include "amp/warnings.h"
+#include "support/errors.h"
 
 namespace mezzo::test {
 namespace {
@@ -257,8 +255,7 @@ TEST_F(Diagnose, model_and_random_numbers_are_as_before_also_after_an_exception)
     if (step == 2) throw std::runtime_error("no more data");
     return at::mean(job.loss(step) * at::rand({}));
   };
-  EXPECT_TRUE(throws_with<std::runtime_error>(
-      "no more data", [&] { diagnose(fails_later, *job.model, options()); }));
+  EXPECT_THROWS(std::runtime_error, "no more data", diagnose(fails_later, *job.model, options()));
   expect_unchanged();
   EXPECT_TRUE(at::equal(at::rand({4}), next));
 }
@@ -268,7 +265,7 @@ TEST_F(Diagnose, a_model_that_diverges_in_float32_gets_no_recommendation) {
   const Diagnosis diagnosis = job.diagnosis();
   EXPECT_EQ(diagnosis.candidate(Precision::kFloat32).problem, NumericProblem::kDivergence);
   EXPECT_EQ(diagnosis.runs.size(), 1U);
-  EXPECT_TRUE(throws_with<NumericError>("float32 itself", [&] { diagnosis.setting(); }));
+  EXPECT_THROWS(NumericError, "float32 itself", diagnosis.setting());
   EXPECT_TRUE(json::parse(to_json(diagnosis))["recommendation"].is_null());
   EXPECT_NE(to_text(diagnosis).find("learning rate"), std::string::npos) << to_text(diagnosis);
 }
@@ -347,12 +344,11 @@ TEST_F(Diagnose, text_and_json_have_every_run) {
 TEST_F(Diagnose, arguments_are_checked) {
   const OwnJob job(0);
   const auto loss = [&](std::int64_t step) { return job.loss(step); };
-  EXPECT_TRUE(
-      throws_with<InvalidArgument>("steps", [&] { diagnose(loss, *job.model, options(0)); }));
-  EXPECT_TRUE(throws_with<InvalidArgument>("loss of a step", [&] { diagnose({}, *job.model); }));
+  EXPECT_THROWS(InvalidArgument, "steps", diagnose(loss, *job.model, options(0)));
+  EXPECT_THROWS(InvalidArgument, "loss of a step", diagnose({}, *job.model));
   torch::nn::Linear half(2, 2);
   half->to(at::kHalf);
-  EXPECT_TRUE(throws_with<InvalidArgument>("got Half of weight", [&] { diagnose(loss, half); }));
+  EXPECT_THROWS(InvalidArgument, "got Half of weight", diagnose(loss, half));
 }
 
 TEST(KeepFloat32, only_the_operations_of_its_modules_are_in_float32) {
@@ -419,12 +415,11 @@ TEST(KeepFloat32, destruction_on_another_thread_warns_and_ends_it) {
 
 TEST(KeepFloat32, arguments_are_checked) {
   const OwnJob job(0);
-  EXPECT_TRUE(throws_with<InvalidArgument>("got 'decoder'",
-                                           [&] { amp::keep_float32(*job.model, {"decoder"}); }));
+  EXPECT_THROWS(InvalidArgument, "got 'decoder'", amp::keep_float32(*job.model, {"decoder"}));
   const amp::KeepFloat32 none = amp::keep_float32(*job.model, {});
   const amp::KeepFloat32 kept = amp::keep_float32(*job.model, {"head"});
-  EXPECT_TRUE(throws_with<LogicError>("one KeepFloat32 per thread",
-                                      [&] { amp::keep_float32(*job.model, {"encoder"}); }));
+  EXPECT_THROWS(LogicError, "one KeepFloat32 per thread",
+                amp::keep_float32(*job.model, {"encoder"}));
 }
 
 }  // namespace

@@ -9,11 +9,10 @@
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/amp/diagnose/diagnose.h"
-#include "mezzo/core/error.h"
 #include "mezzo/runtime/memory.h"
 
 #include "amp/diagnose/one_thread.h"
-#include "amp/errors.h"
+#include "support/errors.h"
 
 namespace mezzo::test {
 namespace {
@@ -91,12 +90,12 @@ TEST_F(LargestBatches, limits_may_be_the_largest_numbers) {
 
 TEST_F(LargestBatches, arguments_are_checked) {
   WideJob job;
-  EXPECT_TRUE(throws_with<InvalidArgument>("max_batch_size", [&] { job.run(1, 0); }));
-  EXPECT_TRUE(throws_with<InvalidArgument>(
-      "loss of a batch", [&] { largest_batches({}, job.model, {.memory_limit_bytes = 1}); }));
-  EXPECT_TRUE(throws_with<InvalidArgument>("memory_limit_bytes", [&] {
-    largest_batches([&](std::int64_t size) { return job.loss(size); }, job.model, {});
-  }));
+  EXPECT_THROWS(InvalidArgument, "max_batch_size", job.run(1, 0));
+  EXPECT_THROWS(InvalidArgument, "loss of a batch",
+                largest_batches({}, job.model, {.memory_limit_bytes = 1}));
+  EXPECT_TRUE(throws<InvalidArgument>(
+      [&] { largest_batches([&](std::int64_t size) { return job.loss(size); }, job.model, {}); },
+      {"memory_limit_bytes"}));
 }
 
 }  // namespace

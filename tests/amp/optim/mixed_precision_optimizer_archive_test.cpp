@@ -1,13 +1,9 @@
 // What save() collects before it writes. mixed_precision_optimizer_test.cpp tests that runs
 // continue bit for bit.
-#include <vector>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
 #include "mezzo/amp/optim/mixed_precision_optimizer.h"
-#include "mezzo/core/error.h"
 
 #include "amp/archives.h"
 #include "amp/scaler_support.h"

@@ -1,22 +1,16 @@
 #include "mezzo/amp/watch/watch.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/nn/model/model.h"
 
-#include "amp/errors.h"
+#include "amp/warnings.h"
 #include "support/graphs.h"
 #include "support/tolerance.h"
 

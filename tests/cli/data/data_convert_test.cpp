@@ -1,11 +1,6 @@
 #include <csignal>
-#include <cstdint>
-#include <filesystem>
-#include <string>
-#include <vector>
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,10 +1,5 @@
 #include <cmath>
-#include <cstdint>
-#include <filesystem>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"

@@ -1,9 +1,4 @@
-#include <cstdint>
-#include <fstream>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
 
 #include "mezzo/cli/options/arguments.h"
 

@@ -1,4 +1,3 @@
-#include <fstream>
 
 #include "data/source/source_reader.h"
 
@@ -53,7 +52,7 @@ TEST_F(CsvFolder, features_without_any_label_are_data_without_labels) {
   for (const char* nodes :
        {"id,label,f0\n2,,1\n5,,2\n9,,3\n", "id,label,split,f0\n2,,train,1\n5,,,2\n9,nan,,3\n"}) {
     write("nodes.csv", nodes);
-    EXPECT_TRUE(throws<IoError>([&] { read(); }, {"no labels"}));
+    EXPECT_THROWS(IoError, "no labels", read());
     const Dataset data = read_graph(root());
     EXPECT_EQ(data.num_classes, 0);
     EXPECT_FALSE(data.labels.defined());
@@ -97,9 +96,8 @@ TEST_F(CsvFolder, that_changes_while_it_is_read_is_an_io_error) {
   const std::unique_ptr<data::GraphSource> bare = data::open_source(root(), {});
   bare->header();
   write("edges.csv", "2,6\n");
-  EXPECT_TRUE(throws<IoError>(
-      [&] { bare->edges([](const at::Tensor& /*src*/, const at::Tensor& /*dst*/) {}); },
-      {"edges.csv:1: ", "has changed"}));
+  EXPECT_THROWS(IoError, fragments("edges.csv:1: ", "has changed"),
+                bare->edges([](const at::Tensor& /*src*/, const at::Tensor& /*dst*/) {}));
 }
 
 TEST_F(CsvFolder, faults_of_the_edges_are_io_errors_with_their_line) {
@@ -245,9 +243,8 @@ TEST_F(CsvFolder, names_of_columns_must_fit_the_header) {
   write("edges.csv", "5,2\n");
   EXPECT_TRUE(fails({.src = "src"}, {"edges.csv:1: ", "--src", "'5,2'"}));
   const std::string list = folder_.write("list.txt", "1 2\n");
-  EXPECT_TRUE(throws<InvalidArgument>(
-      [&] { load_dataset(list, {.labels_optional = true, .csv = {.src = "a"}}); },
-      {"dataset: ", "CSV folder", list}));
+  EXPECT_THROWS(InvalidArgument, fragments("dataset: ", "CSV folder", list),
+                load_dataset(list, {.labels_optional = true, .csv = {.src = "a"}}));
 }
 
 }  // namespace

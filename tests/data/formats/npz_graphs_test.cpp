@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
 
 #include "support/npy_writer.h"
@@ -146,8 +145,7 @@ TEST_F(NpzGraphs, heterophilous_that_is_called_directed_keeps_its_edges) {
   EXPECT_TRUE(at::equal(data.dst, at::tensor({1, 0, 1, 0}, at::kLong)));
   EXPECT_EQ(load_dataset(write("small_undirected.npz", edges)).num_edges(), 4);
   const std::string bad = write("bad_directed.npz", npy_int64({1, 2}, {0, 3}));
-  EXPECT_TRUE(
-      throws<IoError>([&] { load_dataset(bad); }, {bad, "node 0 to node 3, outside [0, 3)"}));
+  EXPECT_THROWS(IoError, fragments(bad, "node 0 to node 3, outside [0, 3)"), load_dataset(bad));
 }
 
 TEST_F(NpzGraphs, heterophilous_labels_may_be_a_column_or_missing_and_masks_integers) {
@@ -195,8 +193,8 @@ TEST_F(NpzGraphs, other_npz_files_are_io_errors_that_list_their_arrays) {
 TEST_F(NpzGraphs, neither_has_named_splits) {
   for (const Arrays& arrays : {gnn_benchmark(), heterophilous()}) {
     const std::string path = folder_.write("tiny.npz", npz_bytes(arrays));
-    EXPECT_TRUE(throws<InvalidArgument>([&] { load_dataset(path, {.split = "602020"}); },
-                                        {"'602020' is not a split of " + path}));
+    EXPECT_THROWS(InvalidArgument, "'602020' is not a split of " + path,
+                  load_dataset(path, {.split = "602020"}));
   }
 }
 
@@ -204,7 +202,7 @@ TEST_F(NpzGraphs, every_truncation_is_an_io_error) {
   const std::string bytes = npz_bytes(heterophilous());
   for (std::size_t size = 0; size < bytes.size(); size += 7) {
     const std::string path = folder_.write("tiny.npz", bytes.substr(0, size));
-    EXPECT_TRUE(throws<IoError>([&] { load_dataset(path); }, {path})) << size;
+    EXPECT_THROWS(IoError, path, load_dataset(path)) << size;
   }
 }
 

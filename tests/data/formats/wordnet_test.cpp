@@ -1,8 +1,6 @@
-#include <cstdlib>
 
 #include <ATen/ATen.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
 
 #include "support/npy_writer.h"
@@ -120,20 +118,20 @@ TEST_F(WordNet, the_environment_says_where_it_is) {
 
 TEST_F(WordNet, a_missing_dictionary_says_what_to_install) {
   const EnvironmentVariable variable("MEZZO_WORDNET_DIR", folder_.path("nowhere"));
-  EXPECT_TRUE(throws<IoError>([] { load_dataset("wordnet"); },
-                              {folder_.path("nowhere"), "wordnet-base", "MEZZO_WORDNET_DIR"}));
+  EXPECT_THROWS(IoError, fragments(folder_.path("nowhere"), "wordnet-base", "MEZZO_WORDNET_DIR"),
+                load_dataset("wordnet"));
   EXPECT_FALSE(list_datasets().at(0).available);
 }
 
 TEST_F(WordNet, has_no_named_splits) {
-  EXPECT_TRUE(throws<InvalidArgument>([&] { load_dataset(folder_.path(), {.split = "x"}); },
-                                      {"'x' is not a split of wordnet"}));
+  EXPECT_THROWS(InvalidArgument, "'x' is not a split of wordnet",
+                load_dataset(folder_.path(), {.split = "x"}));
 }
 
 TEST_F(WordNet, missing_and_empty_files_are_io_errors) {
   EXPECT_TRUE(refused("data.adv", "", "data.adv: no synsets"));
   folder_.remove("data.adv");
-  EXPECT_TRUE(throws<IoError>([&] { load_dataset(folder_.path()); }, {"data.adv: no such file"}));
+  EXPECT_THROWS(IoError, "data.adv: no such file", load_dataset(folder_.path()));
 }
 
 TEST_F(WordNet, lines_that_break_off_are_io_errors) {

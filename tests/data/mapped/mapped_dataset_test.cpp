@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include "mezzo/core/error.h"
 #include "mezzo/data/dataset.h"
 
 #include "support/npy_writer.h"
@@ -147,7 +146,7 @@ TEST_F(MappedDataset, without_labels_is_for_those_who_need_none) {
   EXPECT_TRUE(refused("mezzo.json", "num_classes is 2, without an array 'labels'"));
   manifest_["num_classes"] = 0;
   manifest_["class_names"] = json::array();
-  EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "has no labels"}));
+  EXPECT_THROWS(IoError, fragments(folder_.path(), "has no labels"), load());
   const Dataset data = load({.labels_optional = true});
   EXPECT_FALSE(data.labels.defined());
   EXPECT_EQ(data.num_splits(), 0);
@@ -156,7 +155,7 @@ TEST_F(MappedDataset, without_labels_is_for_those_who_need_none) {
 
 TEST_F(MappedDataset, a_node_without_a_label_is_left_out_by_masks_alone) {
   folder_.write("y.npy", npy_int64({3}, {0, -1, 1}));
-  EXPECT_TRUE(throws<IoError>([&] { load(); }, {folder_.path(), "node 1 has no label, but is in"}));
+  EXPECT_THROWS(IoError, fragments(folder_.path(), "node 1 has no label, but is in"), load());
   for (const char* name : {"train_masks", "val_masks", "test_masks"}) {
     manifest_["arrays"].erase(name);
   }
@@ -167,18 +166,18 @@ TEST_F(MappedDataset, labels_without_classes_are_no_data) {
   manifest_["num_classes"] = 0;
   manifest_["class_names"] = json::array();
   for (const bool optional : {false, true}) {
-    EXPECT_TRUE(throws<IoError>([&] { load({.labels_optional = optional}); },
-                                {"mezzo.json", "num_classes is 0, with an array 'labels'"}));
+    EXPECT_THROWS(IoError, fragments("mezzo.json", "num_classes is 0, with an array 'labels'"),
+                  load({.labels_optional = optional}));
   }
 }
 
 TEST_F(MappedDataset, mapped_features_are_not_normalised) {
-  EXPECT_TRUE(throws<InvalidArgument>([&] { load({.normalize_features = true}); },
-                                      {"mezzo data convert --normalize-features"}));
+  EXPECT_THROWS(InvalidArgument, "mezzo data convert --normalize-features",
+                load({.normalize_features = true}));
 }
 
 TEST_F(MappedDataset, has_no_named_splits) {
-  EXPECT_TRUE(throws<InvalidArgument>([&] { load({.split = "x"}); }, {"split", "'x'"}));
+  EXPECT_THROWS(InvalidArgument, fragments("split", "'x'"), load({.split = "x"}));
 }
 
 TEST_F(MappedDataset, wrong_manifests_are_named) {
@@ -215,7 +214,7 @@ TEST_F(MappedDataset, wrong_manifests_are_named) {
   }
   for (const std::string text : {"", "[]", "{", R"({"format": "mezzo"})", "\xff"}) {
     folder_.write("mezzo.json", text);
-    EXPECT_TRUE(throws<IoError>([&] { load_dataset(folder_.path()); }, {"mezzo.json"})) << text;
+    EXPECT_THROWS(IoError, "mezzo.json", load_dataset(folder_.path())) << text;
   }
 }
 

@@ -1,12 +1,10 @@
 #include "mezzo/data/npy/mapped_file.h"
 
-#include <fstream>
 #include <limits>
 
 #include <ATen/ATen.h>
 #include <sys/stat.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/data/npy/npy.h"
 
 #include "support/npy_writer.h"
@@ -24,10 +22,10 @@ TEST(MappedFile, shows_the_bytes_of_a_file) {
 
 TEST(MappedFile, what_is_no_regular_file_is_an_io_error) {
   const TempFolder folder;
-  EXPECT_TRUE(throws<IoError>([&] { MappedFile(folder.path("none")); }, {"no such file"}));
-  EXPECT_TRUE(throws<IoError>([&] { MappedFile(folder.path()); }, {"not a regular file"}));
+  EXPECT_THROWS(IoError, "no such file", MappedFile(folder.path("none")));
+  EXPECT_THROWS(IoError, "not a regular file", MappedFile(folder.path()));
   ASSERT_EQ(mkfifo(folder.path("pipe").c_str(), 0600), 0);
-  EXPECT_TRUE(throws<IoError>([&] { MappedFile(folder.path("pipe")); }, {"not a regular file"}));
+  EXPECT_THROWS(IoError, "not a regular file", MappedFile(folder.path("pipe")));
 }
 
 TEST(NpyHeader, tells_where_the_items_begin) {
@@ -99,7 +97,7 @@ TEST(MapNpy, refuses_items_that_lie_askew) {
   bytes[8] = static_cast<char>(bytes[8] + 1);  // one blank longer
   bytes.insert(bytes.size() - 5, " ");
   const std::string path = folder.write("a.npy", bytes);
-  EXPECT_TRUE(throws<IoError>([&] { map_npy(path, at::kFloat); }, {path, "no multiple of 4"}));
+  EXPECT_THROWS(IoError, fragments(path, "no multiple of 4"), map_npy(path, at::kFloat));
 }
 
 TEST(MapNpy, the_file_stays_mapped_while_a_tensor_uses_it) {

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "mezzo/core/error.h"
-
 #include "support/npy_writer.h"
 
 namespace mezzo::data {

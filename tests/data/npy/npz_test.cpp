@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <sys/stat.h>
 
-#include "mezzo/core/error.h"
-
 #include "support/npy_writer.h"
 
 namespace mezzo::data {
@@ -78,15 +76,15 @@ TEST_F(Npz, a_missing_array_is_an_io_error_that_lists_the_others) {
 }
 
 TEST_F(Npz, missing_files_folders_and_other_files_are_io_errors) {
-  EXPECT_TRUE(throws<IoError>([&] { NpzFile(folder_.path("none.npz")); }, {"no such file"}));
-  EXPECT_TRUE(throws<IoError>([&] { NpzFile(folder_.path()); }, {"not a regular file"}));
+  EXPECT_THROWS(IoError, "no such file", NpzFile(folder_.path("none.npz")));
+  EXPECT_THROWS(IoError, "not a regular file", NpzFile(folder_.path()));
   EXPECT_TRUE(archive_refused(""));
   EXPECT_TRUE(archive_refused(numbers_npy()));
 }
 
 TEST_F(Npz, a_pipe_is_an_io_error_and_no_hang) {
   ASSERT_EQ(mkfifo(folder_.path("pipe").c_str(), 0600), 0);
-  EXPECT_TRUE(throws<IoError>([&] { NpzFile(folder_.path("pipe")); }, {"not a regular file"}));
+  EXPECT_THROWS(IoError, "not a regular file", NpzFile(folder_.path("pipe")));
 }
 
 TEST_F(Npz, sizes_that_lie_are_io_errors) {

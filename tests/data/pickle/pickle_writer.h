@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "support/npy_writer.h"
 
 /// Opcodes of pickle protocol 2, as text to concatenate.

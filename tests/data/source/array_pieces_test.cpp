@@ -56,16 +56,16 @@ TEST_F(ArrayStream, truncated_longer_and_damaged_arrays_are_io_errors) {
   const auto open = [&](const std::string& contents) {
     NpyStream(folder_.write("a.npy", contents)).next(3);
   };
-  EXPECT_TRUE(throws<IoError>([&] { open(bytes.substr(0, bytes.size() - 1)); }, {"a.npy"}));
-  EXPECT_TRUE(throws<IoError>([&] { open(bytes + "x"); }, {"a.npy", "needs"}));
-  EXPECT_TRUE(throws<IoError>([&] { open(bytes.substr(0, 20)); }, {"truncated"}));
-  EXPECT_TRUE(throws<IoError>([&] { open("no npy file at all"); }, {"not an npy file"}));
-  EXPECT_TRUE(throws<IoError>([&] { open(npy("|O", {1}, "x")); }, {"dtype"}));
+  EXPECT_THROWS(IoError, "a.npy", open(bytes.substr(0, bytes.size() - 1)));
+  EXPECT_THROWS(IoError, fragments("a.npy", "needs"), open(bytes + "x"));
+  EXPECT_THROWS(IoError, "truncated", open(bytes.substr(0, 20)));
+  EXPECT_THROWS(IoError, "not an npy file", open("no npy file at all"));
+  EXPECT_THROWS(IoError, "dtype", open(npy("|O", {1}, "x")));
   const std::string npz =
       folder_.write("a.npz", zip_bytes({{.name = "x.npy", .contents = bytes, .crc_claim = 1}}));
-  EXPECT_TRUE(throws<IoError>([&] { NpyStream(npz, "x").next(3); }, {"a.npz: x", "CRC"}));
-  EXPECT_TRUE(
-      throws<IoError>([&] { NpyStream(npz, "y"); }, {"a.npz: array 'y' is missing", "it has: x"}));
+  EXPECT_THROWS(IoError, fragments("a.npz: x", "CRC"), NpyStream(npz, "x").next(3));
+  EXPECT_THROWS(IoError, fragments("a.npz: array 'y' is missing", "it has: x"),
+                NpyStream(npz, "y"));
 }
 
 TEST_F(ArrayStream, edges_are_read_in_both_orders_and_checked) {

@@ -1,14 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <ATen/ATen.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/data/formats.h"
 
 #include "support/idx_writer.h"

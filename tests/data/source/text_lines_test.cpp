@@ -58,9 +58,9 @@ TEST_F(TextFile, lines_longer_than_the_buffer_and_across_its_ends_are_whole) {
 
 TEST_F(TextFile, too_long_a_line_is_an_io_error) {
   const std::string text = "ok\n" + std::string(TextLines::kMaxLineBytes + 1, 'x') + "\n";
-  EXPECT_TRUE(throws<IoError>([&] { lines_of(text); }, {"a.txt:2: ", "16777216 bytes"}));
+  EXPECT_THROWS(IoError, fragments("a.txt:2: ", "16777216 bytes"), lines_of(text));
   const std::string endless(3 * TextLines::kMaxLineBytes, 'x');
-  EXPECT_TRUE(throws<IoError>([&] { lines_of(endless); }, {"a.txt:1: ", "16777216 bytes"}));
+  EXPECT_THROWS(IoError, fragments("a.txt:1: ", "16777216 bytes"), lines_of(endless));
   EXPECT_EQ(lines_of(std::string(TextLines::kMaxLineBytes, 'x')).size(), 1U);
 }
 
@@ -70,22 +70,22 @@ TEST_F(TextFile, truncated_and_damaged_gzip_files_are_io_errors) {
   const std::string packed = gzip(text);
   for (const std::size_t length :
        {packed.size() - 1, packed.size() - 8, packed.size() / 2, std::size_t{12}, std::size_t{5}}) {
-    EXPECT_TRUE(
-        throws<IoError>([&] { lines_of(packed.substr(0, length), "a.gz"); }, {"a.gz", "truncated"}))
+    EXPECT_THROWS(IoError, fragments("a.gz", "truncated"),
+                  lines_of(packed.substr(0, length), "a.gz"))
         << length;
   }
   std::string damaged = packed;
   damaged[damaged.size() - 6] = static_cast<char>(damaged[damaged.size() - 6] ^ 1);  // its checksum
-  EXPECT_TRUE(throws<IoError>([&] { lines_of(damaged, "a.gz"); }, {"a.gz:"}));
-  EXPECT_TRUE(throws<IoError>([&] { lines_of("1\n", "a.gz"); }, {"a.gz", "not a gzip file"}));
-  EXPECT_TRUE(throws<IoError>([&] { lines_of("", "a.gz"); }, {"a.gz", "not a gzip file"}));
+  EXPECT_THROWS(IoError, "a.gz:", lines_of(damaged, "a.gz"));
+  EXPECT_THROWS(IoError, fragments("a.gz", "not a gzip file"), lines_of("1\n", "a.gz"));
+  EXPECT_THROWS(IoError, fragments("a.gz", "not a gzip file"), lines_of("", "a.gz"));
 }
 
 TEST_F(TextFile, missing_files_folders_and_pipes_are_io_errors) {
-  EXPECT_TRUE(throws<IoError>([&] { TextLines(folder_.path("none")); }, {"no such file"}));
-  EXPECT_TRUE(throws<IoError>([&] { TextLines(folder_.path()); }, {"not a regular file"}));
+  EXPECT_THROWS(IoError, "no such file", TextLines(folder_.path("none")));
+  EXPECT_THROWS(IoError, "not a regular file", TextLines(folder_.path()));
   ASSERT_EQ(mkfifo(folder_.path("pipe").c_str(), 0600), 0);
-  EXPECT_TRUE(throws<IoError>([&] { TextLines(folder_.path("pipe")); }, {"not a regular file"}));
+  EXPECT_THROWS(IoError, "not a regular file", TextLines(folder_.path("pipe")));
 }
 
 TEST_F(TextFile, calls_back_after_every_so_many_lines) {
@@ -107,13 +107,14 @@ TEST_F(TextFile, numbers_are_read_whole_or_refused_with_their_line) {
   EXPECT_EQ(lines.real("1.5e3"), 1500);
   EXPECT_TRUE(std::isnan(lines.real("nan")));
   for (const char* text : {"", "-", "+", "+-1", "1x", "1.0", "0x1", " 1", "one"}) {
-    EXPECT_TRUE(throws<IoError>([&] { lines.integer(text); }, {"a.txt:2: ", "not an integer"}))
-        << text;
+    EXPECT_THROWS(IoError, fragments("a.txt:2: ", "not an integer"), lines.integer(text)) << text;
   }
-  EXPECT_TRUE(throws<IoError>([&] { lines.integer("9223372036854775808"); }, {"out of range"}));
-  EXPECT_TRUE(throws<IoError>([&] { lines.real("1e999"); }, {"a.txt:2: ", "out of range"}));
-  EXPECT_TRUE(throws<IoError>([&] { lines.real("\x01\x02"); }, {"'?"
-                                                                "?' is not a number"}));
+  EXPECT_THROWS(IoError, "out of range", lines.integer("9223372036854775808"));
+  EXPECT_THROWS(IoError, fragments("a.txt:2: ", "out of range"), lines.real("1e999"));
+  EXPECT_THROWS(IoError,
+                "'?"
+                "?' is not a number",
+                lines.real("\x01\x02"));
 }
 
 TEST(SplitFields, cuts_at_commas_or_blanks) {

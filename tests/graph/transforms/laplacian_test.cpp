@@ -1,4 +1,3 @@
-#include <cmath>
 #include <numbers>
 
 #include "mezzo/graph/transforms/transforms.h"

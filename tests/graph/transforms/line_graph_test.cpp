@@ -1,10 +1,4 @@
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/graph/transforms/transforms.h"
 

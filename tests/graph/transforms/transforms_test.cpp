@@ -2,13 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <set>
-
-#include <fmt/format.h>
-
-#include "mezzo/core/error.h"
 
 #include "support/graphs.h"
 

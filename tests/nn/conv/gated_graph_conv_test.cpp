@@ -1,14 +1,8 @@
 #include "mezzo/nn/conv/gated_graph_conv.h"
 
-#include <cmath>
 #include <set>
-#include <string>
 #include <tuple>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/rnn.h>
 

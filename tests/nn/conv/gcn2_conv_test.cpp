@@ -1,15 +1,7 @@
 #include "mezzo/nn/conv/gcn2_conv.h"
 
-#include <cmath>
-#include <limits>
 #include <set>
-#include <string>
 #include <tuple>
-#include <utility>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/graph/graph.h"

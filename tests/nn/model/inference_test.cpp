@@ -1,12 +1,9 @@
 #include "mezzo/nn/model/inference.h"
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/amp/precision.h"
-#include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
@@ -218,8 +215,7 @@ TEST(ModelInput, has_a_structure_for_every_layer) {
   const Topology& topology = graph().topology();
   EXPECT_TRUE(nn::ModelInput(topology).layer(5).is_same(topology));
   const Blocks blocks;
-  EXPECT_TRUE(mentions(error_of([&] { nn::ModelInput(blocks).layer(0); }),
-                       "ModelInput:expectedablockforlayer0,got0blocks"));
+  EXPECT_ERROR("ModelInput:expectedablockforlayer0,got0blocks", nn::ModelInput(blocks).layer(0));
 }
 
 TEST(Inference, takes_nodes_without_edges_and_no_nodes) {
@@ -306,7 +302,7 @@ TEST(Inference, wrong_arguments_are_errors_that_name_them) {
       error_of([&] { inference(model, connected(9, 5, 20, 5), x, {.device = test_device()}); });
   EXPECT_TRUE(mentions(two_sets, "inference:expectedagraphofonesetofnodes,got9sourcesand5"));
   Model none{nullptr};
-  EXPECT_TRUE(mentions(error_of([&] { inference(none, graph(), x); }), "expectedamodel,gotnone"));
+  EXPECT_ERROR("expectedamodel,gotnone", inference(none, graph(), x));
   const auto device =
       error_of([&] { inference(model, graph(), x, {.device = at::Device(at::kMeta)}); });
   EXPECT_TRUE(mentions(device, "inference:expectedaCPUorCUDAdevice,gotmeta"));

@@ -1,15 +1,9 @@
 // nn::load_state_dict of files that PyG wrote: the layers compute PyG's formulas.
 #include "mezzo/nn/model/pyg_names.h"
 
-#include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>

@@ -1,19 +1,11 @@
 #include "mezzo/nn/model/state_dict.h"
 
-#include <limits>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <ATen/ATen.h>
 #include <ATen/core/Dict.h>
 #include <ATen/core/ivalue.h>
-#include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/gcn2_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"

@@ -1,7 +1,6 @@
 #include "mezzo/sampling/blocks/block_sampler.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <thread>
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "mezzo/message_passing/fn.h"
 #include "mezzo/sampling/node_flow/flow_samplers.h"

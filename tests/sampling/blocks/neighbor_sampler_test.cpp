@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "mezzo/core/random.h"
 #include "mezzo/sampling/node_flow/flow_samplers.h"

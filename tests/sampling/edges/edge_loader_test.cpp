@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "mezzo/core/error.h"
-
 #include "support/graphs.h"
 
 namespace mezzo::test {

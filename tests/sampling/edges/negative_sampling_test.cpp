@@ -1,8 +1,6 @@
-#include <cmath>
 #include <map>
 #include <set>
 
-#include "mezzo/core/error.h"
 #include "mezzo/sampling/edges/edge_loader.h"
 
 #include "support/graphs.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "mezzo/core/error.h"
 #include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/sampling/subgraphs/subgraph_loaders.h"
 #include "mezzo/sampling/subgraphs/subgraph_source.h"

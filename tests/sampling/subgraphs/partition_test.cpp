@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "mezzo/core/error.h"
-
 #include "support/graphs.h"
 
 namespace mezzo::test {

@@ -1,10 +1,6 @@
 #include "mezzo/sampling/subgraphs/random_walk.h"
 
-#include <cmath>
-#include <limits>
 #include <map>
-
-#include "mezzo/core/error.h"
 
 #include "support/graphs.h"
 #include "support/statistics.h"

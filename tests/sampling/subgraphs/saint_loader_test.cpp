@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <cmath>
 
-#include "mezzo/core/error.h"
 #include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/sampling/subgraphs/subgraph_loaders.h"
 

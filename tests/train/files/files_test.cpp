@@ -2,20 +2,13 @@
 
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
-
-#include "mezzo/core/error.h"
 
 #include "support/npy_writer.h"
 
@@ -76,9 +69,7 @@ TEST(ReplaceFile, a_link_to_a_missing_file_creates_that_file) {
   std::filesystem::create_symlink("none/report.json", folder.path("lost"));
   std::filesystem::create_symlink("loop", folder.path("loop"));
   for (const char* name : {"lost", "loop"}) {
-    EXPECT_TRUE(
-        test::throws<IoError>([&] { check_writable("--json", folder.path(name)); }, {"--json"}))
-        << name;
+    EXPECT_THROWS(IoError, "--json", check_writable("--json", folder.path(name))) << name;
   }
 }
 
@@ -90,8 +81,7 @@ TEST(ReplaceFile, only_a_regular_file_may_be_at_the_partial_path) {
   EXPECT_EQ(contents(victim), "precious");
   const std::string pipe = folder.path("pipe.json");
   ASSERT_EQ(::mkfifo((pipe + ".partial").c_str(), 0600), 0);
-  EXPECT_TRUE(
-      test::throws<IoError>([&] { check_writable("--json", pipe); }, {"--json", "partial"}));
+  EXPECT_THROWS(IoError, test::fragments("--json", "partial"), check_writable("--json", pipe));
   EXPECT_THROW(replace_file(pipe, [](std::ostream& out) { out << "new"; }), IoError);
   // The partial file of a killed run is overwritten.
   const std::string left = folder.path("left.json");
@@ -191,7 +181,7 @@ TEST(ReplaceFile, a_read_only_open_file_is_an_io_error) {
   const std::string path = folder.write("file", "old");
   const OpenFile file(path, "r", folder.path("link"));
   if (!file.is_there()) GTEST_SKIP() << "no /proc";
-  EXPECT_TRUE(test::throws<IoError>([&] { check_writable("--json", file.link()); }, {"--json"}));
+  EXPECT_THROWS(IoError, "--json", check_writable("--json", file.link()));
   EXPECT_TRUE(test::throws<IoError>(
       [&] { replace_file(file.link(), [](std::ostream& out) { out << "new"; }); }, {"link"}));
   EXPECT_EQ(contents(path), "old");
@@ -209,13 +199,12 @@ TEST(CheckDistinct, compares_files_not_names) {
   const std::string file = folder.write("file", ""), link = folder.path("link");
   std::filesystem::create_symlink(file, link);
   for (const std::string& other : {file, link, folder.path("./none/../file")}) {
-    EXPECT_TRUE(test::throws<InvalidArgument>(
-        [&] { check_distinct("--json", file, "--checkpoint", other); }, {"--json", "--checkpoint"}))
+    EXPECT_THROWS(InvalidArgument, test::fragments("--json", "--checkpoint"),
+                  check_distinct("--json", file, "--checkpoint", other))
         << other;
   }
-  EXPECT_TRUE(test::throws<InvalidArgument>(
-      [&] { check_distinct("--json", folder.path("new"), "--checkpoint", folder.path("./new")); },
-      {"--json"}));
+  EXPECT_THROWS(InvalidArgument, "--json",
+                check_distinct("--json", folder.path("new"), "--checkpoint", folder.path("./new")));
   EXPECT_NO_THROW(check_distinct("--json", file, "--checkpoint", folder.path("new")));
   EXPECT_NO_THROW(check_distinct("--json", "", "--checkpoint", ""));
   EXPECT_NO_THROW(check_distinct("--json", "/dev/null", "--checkpoint", "/dev/null"));
@@ -236,14 +225,13 @@ TEST(CheckNotRead, refuses_the_files_that_a_data_set_may_have) {
   for (const std::string& dataset : {data, data + "/", data + "/../data", data + "/ind.cora"}) {
     for (const std::string& path :
          {own, below, link, linked, elsewhere, folder.path("data/raw/../labels.npy")}) {
-      EXPECT_TRUE(test::throws<InvalidArgument>([&] { check(path, dataset); }, {"--output"}))
-          << path << " of " << dataset;
+      EXPECT_THROWS(InvalidArgument, "--output", check(path, dataset)) << path << " of " << dataset;
     }
     EXPECT_NO_THROW(check(folder.path("data/new.npy"), dataset));
     EXPECT_NO_THROW(check(other, dataset));
     EXPECT_NO_THROW(check("/dev/null", dataset));
   }
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { check(link, own); }, {"--output"}));
+  EXPECT_THROWS(InvalidArgument, "--output", check(link, own));
   EXPECT_NO_THROW(check(below, own));
   EXPECT_NO_THROW(check("", data));
   EXPECT_NO_THROW(check(own, folder.path("data/no_such_set")));
@@ -259,7 +247,7 @@ TEST(CheckWritable, names_the_reason) {
   const std::string long_name(250, 'x');  // too long with ".partial"
   for (const std::string& path : {folder.path(), folder.path("none/x.json"), file + "/x.json",
                                   folder.path("taken.json"), folder.path(long_name)}) {
-    EXPECT_TRUE(test::throws<IoError>([&] { check_writable("--json", path); }, {"--json"})) << path;
+    EXPECT_THROWS(IoError, "--json", check_writable("--json", path)) << path;
   }
 }
 

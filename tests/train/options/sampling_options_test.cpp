@@ -1,12 +1,7 @@
 #include "mezzo/train/options/sampling_options.h"
 
 #include <functional>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include "mezzo/core/error.h"
 #include "mezzo/train/options/options.h"
 
 #include "support/npy_writer.h"
@@ -27,11 +22,12 @@ TEST(SamplingOptions, what_a_sampler_needs_is_enough_for_every_model_but_sgc) {
       options.model = Model::kind;
       if constexpr (Model::kind == nn::ModelKind::kSgc) {
         options.hidden.reset();  // has no hidden layer
-        EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(options); },
-                                                  {"sampling:", "sgc", "full graph"}));
+        EXPECT_THROWS(InvalidArgument, test::fragments("sampling:", "sgc", "full graph"),
+                      check_options(options));
       } else if (Sampler::kind == SamplerKind::kLayer && !nn::takes_edge_weights(Model::kind)) {
-        EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(options); },
-                                                  {"sampler:", "layer", std::string(Model::name)}));
+        EXPECT_THROWS(InvalidArgument,
+                      test::fragments("sampler:", "layer", std::string(Model::name)),
+                      check_options(options));
       } else {
         EXPECT_NO_THROW(check_options(options)) << Sampler::name << " " << Model::name;
       }
@@ -112,8 +108,7 @@ TEST(SamplingOptions, an_option_out_of_range_or_of_another_sampler_is_named) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     TrainOptions options = sampled_options(cases[i].sampler);
     cases[i].spoil(*options.sampling);
-    EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(options); },
-                                              {std::string(cases[i].name) + ":"}))
+    EXPECT_THROWS(InvalidArgument, std::string(cases[i].name) + ":", check_options(options))
         << "case " << i;
   }
 }
@@ -134,7 +129,7 @@ TEST(SamplingOptions, a_fanout_is_a_number_or_all) {
   EXPECT_EQ(parse_fanout("-1"), -1);
   EXPECT_EQ(parse_fanout("all"), -1);
   for (const char* text : {"", "-2", "1.5", "ten", "5x", "99999999999999999999"}) {
-    EXPECT_TRUE(test::throws<InvalidArgument>([&] { parse_fanout(text); }, {"fanout"})) << text;
+    EXPECT_THROWS(InvalidArgument, "fanout", parse_fanout(text)) << text;
   }
 }
 
@@ -158,14 +153,14 @@ TEST(SamplingOptions, a_device_draws_what_it_can_and_nothing_else) {
       EXPECT_NO_THROW(check_options(device));
       EXPECT_TRUE(draws_on_device(device, 1, 100));
     } else {
-      EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(device); },
-                                                {"sample-on:", std::string(Sampler::name)}));
+      EXPECT_THROWS(InvalidArgument, test::fragments("sample-on:", std::string(Sampler::name)),
+                    check_options(device));
     }
   });
   TrainOptions on_cpu = sampled_options(SamplerKind::kNeighbor);
   on_cpu.sampling->sample_on = SamplePlace::kDevice;
-  EXPECT_TRUE(
-      test::throws<InvalidArgument>([&] { check_options(on_cpu); }, {"sample-on:", "CUDA", "cpu"}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("sample-on:", "CUDA", "cpu"),
+                check_options(on_cpu));
 }
 
 TEST(SamplingOptions, a_device_draws_where_it_has_room) {
@@ -174,8 +169,8 @@ TEST(SamplingOptions, a_device_draws_where_it_has_room) {
   EXPECT_FALSE(draws_on_device(either, 51, 100));
   const TrainOptions device = gpu_options(SamplerKind::kNeighbor, SamplePlace::kDevice);
   EXPECT_TRUE(draws_on_device(device, 100, 100));
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { draws_on_device(device, 101, 100); },
-                                            {"sample-on:", "101 B", "100 B", "cuda:0"}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("sample-on:", "101 B", "100 B", "cuda:0"),
+                draws_on_device(device, 101, 100));
 }
 
 TEST(SamplingOptions, workers_are_threads_of_the_host) {
@@ -186,7 +181,7 @@ TEST(SamplingOptions, workers_are_threads_of_the_host) {
   EXPECT_NO_THROW(check_options(options));
   EXPECT_FALSE(draws_on_device(options, 1, 100));
   options.sampling->sample_on = SamplePlace::kDevice;
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { check_options(options); }, {"workers:", "2"}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("workers:", "2"), check_options(options));
 }
 
 TEST(SamplingOptions, are_part_of_the_config_except_for_workers_and_place) {
@@ -227,7 +222,7 @@ TEST(SamplingOptions, a_missing_or_wrong_field_of_the_config_is_named) {
       {changed("\"replace\":false", "\"replace\":0"), "replace"},
   };
   for (const Case& c : cases) {
-    EXPECT_TRUE(test::throws<IoError>([&] { config_from_json(c.text); }, {c.field})) << c.text;
+    EXPECT_THROWS(IoError, c.field, config_from_json(c.text)) << c.text;
   }
 }
 

@@ -9,9 +9,6 @@
 #include <string>
 #include <vector>
 
-#include <ATen/ATen.h>
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "mezzo/core/error.h"
@@ -246,24 +243,23 @@ TEST(Tune, trials_of_another_job_are_an_error) {
   tune(two_rings(), options, ticking_clock());
   Dataset other = two_rings();
   other.labels = 1 - other.labels;
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(other, options); },
-                                            {"--output", options.trials, "labels"}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("--output", options.trials, "labels"),
+                tune(other, options));
   other = two_rings();
   other.features = 2 * other.features;
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(other, options); },
-                                            {"--output", options.trials, "features"}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("--output", options.trials, "features"),
+                tune(other, options));
   other = two_rings();
   other.src = other.src.flip(0);
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(other, options); },
-                                            {"--output", options.trials, "edges"}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("--output", options.trials, "edges"),
+                tune(other, options));
   TuneOptions sage = options;
   sage.training.model = nn::ModelKind::kSage;
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(two_rings(), sage); },
-                                            {"--output", "model \"sage\", got \"gcn\""}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("--output", "model \"sage\", got \"gcn\""),
+                tune(two_rings(), sage));
   for (const char* text : {"", "{}", "[1]", R"({"job": {}, "trials": 3})"}) {
     folder.write("t.json", text);
-    EXPECT_TRUE(
-        test::throws<IoError>([&] { tune(two_rings(), options); }, {options.trials, "--output"}))
+    EXPECT_THROWS(IoError, test::fragments(options.trials, "--output"), tune(two_rings(), options))
         << text;
   }
 }
@@ -283,18 +279,18 @@ TEST(Tune, parts_in_float32_need_a_precision_of_16_bits) {
 TEST(Tune, a_fixed_option_that_does_not_exist_is_an_error) {
   TuneOptions options = quick_search();
   options.fixed.emplace_back("learning_rate");
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(two_rings(), options); },
-                                            {"fixed: ", "'learning_rate'"}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("fixed: ", "'learning_rate'"),
+                tune(two_rings(), options));
 }
 
 TEST(Tune, needs_validation_nodes_and_time) {
   Dataset data = two_rings();
   data.val_masks = at::zeros_like(data.val_masks);
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(data, quick_search()); },
-                                            {"tune: ", "two rings", "no validation nodes"}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("tune: ", "two rings", "no validation nodes"),
+                tune(data, quick_search()));
   TuneOptions options = quick_search();
   options.minutes = 0;
-  EXPECT_TRUE(test::throws<InvalidArgument>([&] { tune(two_rings(), options); }, {"minutes"}));
+  EXPECT_THROWS(InvalidArgument, "minutes", tune(two_rings(), options));
 }
 
 TEST(Tune, is_a_numeric_error_if_every_candidate_diverges) {
@@ -302,8 +298,8 @@ TEST(Tune, is_a_numeric_error_if_every_candidate_diverges) {
   options.training.learning_rate = 1e37;
   options.fixed.emplace_back("lr");
   options.minutes = 1e-6;
-  EXPECT_TRUE(test::throws<NumericError>([&] { tune(two_rings(), options, ticking_clock()); },
-                                         {"tune: none of 4 candidates"}));
+  EXPECT_THROWS(NumericError, "tune: none of 4 candidates",
+                tune(two_rings(), options, ticking_clock()));
 }
 
 TEST(Tune, the_chosen_precision_is_that_of_all_trials_and_of_the_next_call) {
