@@ -26,8 +26,15 @@ Words quick_train(const std::string& rings, const Words& more) {
       {"train", "--dataset", rings, "--epochs", "10", "--lr", "0.05", "--threads", "1"}, more);
 }
 
-TEST(TrainCommand, prints_a_table_and_writes_the_report) {
+class TrainCommandTest : public testing::Test {
+ protected:
   const test::TempFolder folder;
+};
+using EvaluateAndPredictTest = TrainCommandTest;
+using DataCommandTest = TrainCommandTest;
+using CompareCommandTest = TrainCommandTest;
+
+TEST_F(TrainCommandTest, prints_a_table_and_writes_the_report) {
   const std::string rings = test::write_rings(folder);
   const std::string path = folder.path("report.json");
   const Outcome outcome =
@@ -48,8 +55,7 @@ TEST(TrainCommand, prints_a_table_and_writes_the_report) {
   EXPECT_GT(report["peak_memory_bytes"].get<std::int64_t>(), 0);
 }
 
-TEST(TrainCommand, words_are_read_in_any_case_and_by_their_long_names) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, words_are_read_in_any_case_and_by_their_long_names) {
   const json report = test::report_of(
       folder, quick_train(test::write_rings(folder),
                           {"--model", "SAGE", "--precision", "bfloat16", "--optimizer", "AdamW"}));
@@ -57,8 +63,7 @@ TEST(TrainCommand, words_are_read_in_any_case_and_by_their_long_names) {
   EXPECT_EQ(report["precision"].get<std::string>(), "bf16");
 }
 
-TEST(TrainCommand, runs_take_seeds_and_splits_in_turn) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, runs_take_seeds_and_splits_in_turn) {
   const std::string rings = test::write_rings(folder);
   json runs = test::report_of(folder, quick_train(rings, {"--runs", "3", "--seed", "5"}))["runs"];
   ASSERT_EQ(runs.size(), 3U);
@@ -87,8 +92,7 @@ std::string write_rings_that_fail_in_split_1(const test::TempFolder& folder) {
   return path;
 }
 
-TEST(TrainCommand, runs_before_one_that_diverges_are_reported) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, runs_before_one_that_diverges_are_reported) {
   const std::string rings = write_rings_that_fail_in_split_1(folder);
   const std::string path = folder.path("report.json");
   const Outcome outcome = run_mezzo(
@@ -104,9 +108,8 @@ TEST(TrainCommand, runs_before_one_that_diverges_are_reported) {
   EXPECT_EQ(report["error"].get<std::string>().rfind("run 2/3, seed 6: ", 0), 0U) << report;
 }
 
-TEST(TrainCommand, a_checkpoint_that_cannot_be_written_leaves_the_report) {
+TEST_F(TrainCommandTest, a_checkpoint_that_cannot_be_written_leaves_the_report) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
-  const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), path = folder.path("report.json");
   const Outcome outcome =
       run_mezzo(folder, quick_train(rings, {"--checkpoint", "/dev/full", "--json", path}));
@@ -118,8 +121,7 @@ TEST(TrainCommand, a_checkpoint_that_cannot_be_written_leaves_the_report) {
   EXPECT_NE(report["error"].get<std::string>().find("/dev/full"), std::string::npos);
 }
 
-TEST(TrainCommand, a_toml_file_may_have_every_option) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, a_toml_file_may_have_every_option) {
   const std::string rings = test::write_rings(folder);
   const std::string config = folder.write("run.toml", "# a comment\ndataset = \"" + rings + R"("
 model = "gat"
@@ -145,8 +147,7 @@ json = ")" + folder.path("report.json") + "\"\n");
   EXPECT_EQ(report["seed"].get<int>(), 12) << "the command line overrides the file";
 }
 
-TEST(TrainCommand, a_wrong_toml_file_is_exit_code_2) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, a_wrong_toml_file_is_exit_code_2) {
   const Outcome misspelt =
       run_mezzo(folder, {"train", "--config", folder.write("bad.toml", "hiden = 3\n")});
   EXPECT_TRUE(test::contains(misspelt.err, "no option hiden (did you mean hidden?)"));
@@ -161,8 +162,7 @@ TEST(TrainCommand, a_wrong_toml_file_is_exit_code_2) {
   }
 }
 
-TEST(TrainCommand, a_resumed_run_reports_what_an_unbroken_one_does) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, a_resumed_run_reports_what_an_unbroken_one_does) {
   const std::string rings = test::write_rings(folder);
   const std::string half = folder.path("half.pt");
   const json whole = test::report_of(folder, quick_train(rings, {}));
@@ -174,8 +174,7 @@ TEST(TrainCommand, a_resumed_run_reports_what_an_unbroken_one_does) {
   EXPECT_EQ(whole["history"], resumed["history"]);
 }
 
-TEST(TrainCommand, a_resumed_run_takes_its_options_from_the_checkpoint) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, a_resumed_run_takes_its_options_from_the_checkpoint) {
   const std::string rings = test::write_rings(folder), file = folder.path("c.pt");
   const Words first = {"train", "--dataset", rings, "--model",      "gat", "--heads",
                        "2",     "--epochs",  "6",   "--seed",       "5",   "--split-index",
@@ -217,8 +216,7 @@ TEST(TrainCommand, options_that_contradict_the_resumed_checkpoint_are_listed) {
   EXPECT_TRUE(test::contains(outcome.err, "hidden its default, this run has 32"));
 }
 
-TEST(TrainCommand, init_fine_tunes_a_checkpoint) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, init_fine_tunes_a_checkpoint) {
   const std::string rings = test::write_rings(folder), file = folder.path("c.pt");
   ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--checkpoint", file})).code, 0);
   EXPECT_EQ(run_mezzo(folder, quick_train(rings, {"--init", file, "--weight-decay", "0"})).code, 0);
@@ -228,8 +226,7 @@ TEST(TrainCommand, init_fine_tunes_a_checkpoint) {
   EXPECT_TRUE(test::contains(outcome.err, "init: " + file + " was written with model gcn"));
 }
 
-TEST(TrainCommand, init_takes_the_whole_model_of_the_checkpoint) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, init_takes_the_whole_model_of_the_checkpoint) {
   const std::string rings = test::write_rings(folder);
   const std::string file = folder.path("c.pt"), tuned = folder.path("tuned.pt");
   ASSERT_EQ(
@@ -295,8 +292,7 @@ TEST(TrainCommand, a_hangup_keeps_the_checkpoint) {
   expect_checkpoint_after(SIGHUP);
 }
 
-TEST(EvaluateAndPredict, an_interrupt_ends_them_at_once) {
-  const test::TempFolder folder;
+TEST_F(EvaluateAndPredictTest, an_interrupt_ends_them_at_once) {
   const std::string pipe = folder.path("options");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const pid_t child = fork();
@@ -322,8 +318,7 @@ TEST(EvaluateAndPredict, an_interrupt_ends_them_at_once) {
   EXPECT_EQ(WEXITSTATUS(status), 130);
 }
 
-TEST(EvaluateAndPredict, read_the_checkpoint_of_train) {
-  const test::TempFolder folder;
+TEST_F(EvaluateAndPredictTest, read_the_checkpoint_of_train) {
   const std::string rings = test::write_rings(folder), checkpoint = folder.path("c.pt");
   const json trained = test::report_of(folder, quick_train(rings, {"--checkpoint", checkpoint}));
   const json evaluated = test::report_of(folder, {"evaluate", "--checkpoint", checkpoint});
@@ -347,8 +342,7 @@ TEST(EvaluateAndPredict, read_the_checkpoint_of_train) {
   EXPECT_EQ(test::read_text(labels), before);
 }
 
-TEST(EvaluateAndPredict, predict_takes_some_nodes_in_the_order_given) {
-  const test::TempFolder folder;
+TEST_F(EvaluateAndPredictTest, predict_takes_some_nodes_in_the_order_given) {
   const std::string rings = test::write_rings(folder), checkpoint = folder.path("c.pt");
   const std::string csv = folder.path("p.csv"), npy = folder.path("p.npy");
   ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--checkpoint", checkpoint})).code, 0);
@@ -383,8 +377,7 @@ TEST(EvaluateAndPredict, predict_takes_some_nodes_in_the_order_given) {
   EXPECT_EQ(predict(csv, {"--nodes", folder.path("none.txt")}).code, 3);
 }
 
-TEST(EvaluateAndPredict, training_nodes_among_the_test_nodes_are_a_warning) {
-  const test::TempFolder folder;
+TEST_F(EvaluateAndPredictTest, training_nodes_among_the_test_nodes_are_a_warning) {
   const std::string rings = test::write_rings(folder), checkpoint = folder.path("c.pt");
   std::string train, val, tested;  // of the second split: the other way round
   for (int i = 0; i < 24; ++i) {
@@ -408,8 +401,7 @@ TEST(EvaluateAndPredict, training_nodes_among_the_test_nodes_are_a_warning) {
             "mezzo: warning: 6 of the 6 test nodes of split 1 were training nodes of the run\n");
 }
 
-TEST(EvaluateAndPredict, predict_does_without_labels_and_splits) {
-  const test::TempFolder folder;
+TEST_F(EvaluateAndPredictTest, predict_does_without_labels_and_splits) {
   const std::string rings = test::write_rings(folder), bare = test::write_rings(folder, "bare");
   const std::string checkpoint = folder.path("c.pt"), csv = folder.path("p.csv");
   for (const char* name : {"labels", "train_mask", "val_mask", "test_mask"}) {
@@ -437,8 +429,7 @@ TEST(EvaluateAndPredict, predict_does_without_labels_and_splits) {
   EXPECT_TRUE(test::contains(split.err, "--split-index"));
 }
 
-TEST(CompareCommand, makes_one_table_of_models_and_precisions) {
-  const test::TempFolder folder;
+TEST_F(CompareCommandTest, makes_one_table_of_models_and_precisions) {
   const std::string rings = test::write_rings(folder), path = folder.path("c.json");
   const Outcome outcome = run_mezzo(
       folder, {"compare", "--dataset", rings, "--models", "sage,gat", "--heads", "2",
@@ -453,8 +444,7 @@ TEST(CompareCommand, makes_one_table_of_models_and_precisions) {
   EXPECT_TRUE(test::contains(outcome.out, "±"));
 }
 
-TEST(CompareCommand, a_precision_that_diverges_is_a_row_and_exit_code_4) {
-  const test::TempFolder folder;
+TEST_F(CompareCommandTest, a_precision_that_diverges_is_a_row_and_exit_code_4) {
   const std::string rings = test::write_rings(folder), path = folder.path("c.json");
   const Outcome outcome = run_mezzo(folder, {"compare", "--dataset", rings, "--optimizer", "sgd",
                                              "--lr", "1e38", "--json", path});
@@ -463,8 +453,7 @@ TEST(CompareCommand, a_precision_that_diverges_is_a_row_and_exit_code_4) {
   EXPECT_TRUE(test::contains(outcome.out, "diverged"));
 }
 
-TEST(DataCommand, describes_a_folder) {
-  const test::TempFolder folder;
+TEST_F(DataCommandTest, describes_a_folder) {
   const std::string rings = test::write_rings(folder), path = folder.path("i.json");
   const Outcome outcome = run_mezzo(folder, {"data", "info", "--dataset", rings, "--json", path});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -485,8 +474,7 @@ TEST(DataCommand, describes_a_folder) {
   EXPECT_EQ(info["classes"][1]["nodes"].get<int>(), 12);
 }
 
-TEST(DataCommand, info_has_the_named_splits_and_the_dtype_in_the_file) {
-  const test::TempFolder folder;
+TEST_F(DataCommandTest, info_has_the_named_splits_and_the_dtype_in_the_file) {
   const std::string rings = test::write_rings(folder), path = folder.path("i.json");
   const auto info = [&](const std::string& dataset) {
     const Outcome outcome =
@@ -511,8 +499,7 @@ TEST(DataCommand, info_has_the_named_splits_and_the_dtype_in_the_file) {
   EXPECT_EQ(read_json(path)["features"]["dtype"].get<std::string>(), "float64");
 }
 
-TEST(DataCommand, nodes_without_a_label_belong_to_no_class) {
-  const test::TempFolder folder;
+TEST_F(DataCommandTest, nodes_without_a_label_belong_to_no_class) {
   folder.write("set/edges.csv", "5,2\n2,5\n5,2\n9,9\n2,9\n9,5\n");
   folder.write("set/nodes.csv", "id,label,split\n2,1,train\n5,1,val\n9,,\n");
   const std::string path = folder.path("i.json");
@@ -531,8 +518,7 @@ TEST(DataCommand, nodes_without_a_label_belong_to_no_class) {
   EXPECT_TRUE(test::contains(outcome.out, "6, directed"));
 }
 
-TEST(DataCommand, lists_names_and_folders) {
-  const test::TempFolder folder;
+TEST_F(DataCommandTest, lists_names_and_folders) {
   test::write_rings(folder);
   const std::string path = folder.path("l.json");
   const Outcome outcome =

@@ -39,8 +39,12 @@ void expect_failures(const test::TempFolder& folder, const std::vector<Case>& ca
   }
 }
 
-TEST(Usage, help_and_version_go_to_the_standard_output) {
+class UsageTest : public testing::Test {
+ protected:
   const test::TempFolder folder;
+};
+
+TEST_F(UsageTest, help_and_version_go_to_the_standard_output) {
   for (const Words& words :
        {Words{"--help"}, Words{"train", "--help"}, Words{"evaluate", "-h"},
         Words{"predict", "--help"}, Words{"compare", "--help"}, Words{"data", "--help"},
@@ -96,8 +100,7 @@ TEST(Usage, commands_run_where_products_are_summed_in_float32) {
   }
 }
 
-TEST(Usage, wrong_options_are_exit_code_2_and_one_line) {
-  const test::TempFolder folder;
+TEST_F(UsageTest, wrong_options_are_exit_code_2_and_one_line) {
   const std::string rings = test::write_rings(folder);
   const std::vector<Case> cases = {
       {{}, "expects a command"},
@@ -198,8 +201,7 @@ TEST(Usage, wrong_options_are_exit_code_2_and_one_line) {
   expect_failures(folder, cases, 2);
 }
 
-TEST(Usage, files_that_cannot_be_used_are_exit_code_3_and_one_line) {
-  const test::TempFolder folder;
+TEST_F(UsageTest, files_that_cannot_be_used_are_exit_code_3_and_one_line) {
   const std::string rings = test::write_rings(folder);
   const std::string damaged = test::write_rings(folder, "damaged");
   folder.write("damaged/labels.npy", "not an array");
@@ -218,16 +220,14 @@ TEST(Usage, files_that_cannot_be_used_are_exit_code_3_and_one_line) {
   expect_failures(folder, cases, 3);
 }
 
-TEST(Usage, a_full_standard_output_is_exit_code_3) {
+TEST_F(UsageTest, a_full_standard_output_is_exit_code_3) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
-  const test::TempFolder folder;
   for (const Words& words : {Words{"--version"}, Words{"train", "--help"}, Words{"data", "list"}}) {
     expect_failure(run_mezzo(folder, words, "/dev/full"), 3, "standard output", words[0]);
   }
 }
 
-TEST(Usage, memory_that_ran_out_is_exit_code_70_and_says_how_much) {
-  const test::TempFolder folder;
+TEST_F(UsageTest, memory_that_ran_out_is_exit_code_70_and_says_how_much) {
   // More than a processor can address, wherever the test runs.
   const Outcome outcome =
       run_mezzo(folder, {"train", "--dataset", test::write_rings(folder), "--model", "mlp",
@@ -239,15 +239,13 @@ TEST(Usage, memory_that_ran_out_is_exit_code_70_and_says_how_much) {
       test::contains(outcome.err, " bytes were requested; --precision bf16, a smaller --hidden"));
 }
 
-TEST(Usage, a_section_of_a_config_file_is_named) {
-  const test::TempFolder folder;
+TEST_F(UsageTest, a_section_of_a_config_file_is_named) {
   const std::string file = folder.write("c.toml", "epochs = 2\n[train]\nseed = 1\n");
   expect_failure(run_mezzo(folder, {"train", "--config", file}), 2,
                  "line 2: sections are not read, got '[train]'", "section");
 }
 
-TEST(Usage, a_config_file_may_begin_with_a_byte_order_mark_and_has_no_dashes) {
-  const test::TempFolder folder;
+TEST_F(UsageTest, a_config_file_may_begin_with_a_byte_order_mark_and_has_no_dashes) {
   const std::string rings = test::write_rings(folder);
   const std::string marked = folder.write("m.toml",
                                           "\xef\xbb\xbf"
@@ -259,8 +257,7 @@ TEST(Usage, a_config_file_may_begin_with_a_byte_order_mark_and_has_no_dashes) {
                  "line 2: expected a key without dashes", "dashes");
 }
 
-TEST(Usage, a_flag_takes_no_value_but_true_and_false) {
-  const test::TempFolder folder;
+TEST_F(UsageTest, a_flag_takes_no_value_but_true_and_false) {
   const std::string rings = test::write_rings(folder);
   const Words train = {"train", "--dataset", rings, "--epochs", "1", "--threads", "1"};
   const auto run = [&](const Words& more) { return run_mezzo(folder, test::with(train, more)); };
@@ -280,8 +277,7 @@ TEST(Usage, a_flag_takes_no_value_but_true_and_false) {
   EXPECT_EQ(run({"--skip=false"}).code, 0);
 }
 
-TEST(Usage, an_empty_item_of_a_list_and_a_seed_beyond_the_last_are_refused) {
-  const test::TempFolder folder;
+TEST_F(UsageTest, an_empty_item_of_a_list_and_a_seed_beyond_the_last_are_refused) {
   const std::string rings = test::write_rings(folder);
   for (const char* fanouts : {"2,,2", "2,2,", ",2"}) {
     expect_failure(
@@ -293,8 +289,7 @@ TEST(Usage, an_empty_item_of_a_list_and_a_seed_beyond_the_last_are_refused) {
                  2, "--runs", "seed");
 }
 
-TEST(Usage, a_file_that_is_read_is_not_overwritten) {
-  const test::TempFolder folder;
+TEST_F(UsageTest, a_file_that_is_read_is_not_overwritten) {
   const std::string rings = test::write_rings(folder), file = folder.write("file.csv", "epochs=1");
   const std::string link = folder.path("link.csv");
   std::filesystem::create_symlink(file, link);
@@ -316,8 +311,7 @@ TEST(Usage, a_file_that_is_read_is_not_overwritten) {
   }
 }
 
-TEST(Usage, no_output_replaces_a_file_of_the_data_set) {
-  const test::TempFolder folder;
+TEST_F(UsageTest, no_output_replaces_a_file_of_the_data_set) {
   const std::string rings = test::write_rings(folder), labels = rings + "/labels.npy";
   const std::string link = folder.path("link.npy"), bytes = test::read_text(labels);
   std::filesystem::create_symlink(labels, link);
@@ -355,8 +349,7 @@ TEST(Usage, no_output_replaces_a_file_of_the_data_set) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
-TEST(Usage, a_run_that_diverges_is_exit_code_4) {
-  const test::TempFolder folder;
+TEST_F(UsageTest, a_run_that_diverges_is_exit_code_4) {
   const Outcome outcome = run_mezzo(folder, {"train", "--dataset", test::write_rings(folder),
                                              "--lr", "1e38", "--optimizer", "sgd"});
   EXPECT_EQ(outcome.code, 4) << outcome.err;

@@ -109,8 +109,12 @@ TEST(Halo, blocks_drawn_in_a_part_are_those_of_the_whole) {
   }
 }
 
-TEST(Halo, loaders_on_a_part_give_the_features_of_the_whole) {
+class HaloTest : public testing::Test {
+ protected:
   const TempFolder folder;
+};
+
+TEST_F(HaloTest, loaders_on_a_part_give_the_features_of_the_whole) {
   const Dataset whole = power_law_set();
   const Graph graph = Graph::from_dataset(whole);
   write_parts(whole, metis_partition(graph, 2), folder.path("parts"), {.hops = 2});
@@ -131,8 +135,7 @@ TEST(Halo, loaders_on_a_part_give_the_features_of_the_whole) {
   }
 }
 
-TEST(Halo, a_part_holds_its_nodes_and_those_that_reach_them) {
-  const TempFolder folder;
+TEST_F(HaloTest, a_part_holds_its_nodes_and_those_that_reach_them) {
   const PartsReport report =
       write_parts(path_set(), ids({0, 0, 1, 1, 1}), folder.path("parts"), {.hops = 1});
   EXPECT_EQ(report.edge_cut, 1);
@@ -164,16 +167,14 @@ TEST(Halo, a_part_holds_its_nodes_and_those_that_reach_them) {
   EXPECT_EQ(values(part.part->out_degrees), (Ids{2, 1, 1, 0}));
 }
 
-TEST(Halo, a_further_hop_completes_the_rows_of_the_former_rim) {
-  const TempFolder folder;
+TEST_F(HaloTest, a_further_hop_completes_the_rows_of_the_former_rim) {
   write_parts(path_set(), ids({0, 0, 1, 1, 1}), folder.path("parts"), {.hops = 2});
   const Dataset part = load_part(folder, 1);
   EXPECT_EQ(values(part.part->node_ids), (Ids{0, 1, 2, 3, 4}));
   EXPECT_EQ(values(part.indptr), (Ids{0, 0, 2, 3, 4, 5}));
 }
 
-TEST(Halo, sparse_features_and_edge_lists_become_parts_too) {
-  const TempFolder folder;
+TEST_F(HaloTest, sparse_features_and_edge_lists_become_parts_too) {
   Dataset whole = path_set();
   whole.src = ids({3, 2, 1, 1, 0});
   whole.dst = ids({4, 3, 2, 1, 1});
@@ -186,8 +187,7 @@ TEST(Halo, sparse_features_and_edge_lists_become_parts_too) {
   EXPECT_TRUE(at::equal(part.features.to_dense(), whole.features.to_dense().narrow(0, 1, 4)));
 }
 
-TEST(Halo, the_rows_of_a_part_remember_the_degrees_of_the_whole) {
-  const TempFolder folder;
+TEST_F(HaloTest, the_rows_of_a_part_remember_the_degrees_of_the_whole) {
   const Dataset whole = power_law_set();
   const Topology graph = mezzo::topology_of(whole);
   write_parts(whole, metis_partition(graph, 2), folder.path("parts"), {.hops = 1});
@@ -201,8 +201,7 @@ TEST(Halo, the_rows_of_a_part_remember_the_degrees_of_the_whole) {
       at::equal(*topology.parent_out_degrees(), graph.out_degrees().index_select(0, node_ids)));
 }
 
-TEST(Halo, the_folder_of_parts_gives_each_process_its_own) {
-  const TempFolder folder;
+TEST_F(HaloTest, the_folder_of_parts_gives_each_process_its_own) {
   const std::string parts = folder.path("parts");
   write_parts(path_set(), ids({0, 0, 1, 1, 1}), parts, {.hops = 1});
   EXPECT_EQ(part_for_rank(parts, 1, 2), parts + "/part1");
@@ -216,8 +215,7 @@ TEST(Halo, the_folder_of_parts_gives_each_process_its_own) {
   EXPECT_THROWS(IoError, "partition.json", part_for_rank(parts, 0, 1));
 }
 
-TEST(Halo, a_folder_of_parts_is_replaced_only_where_that_is_asked_for) {
-  const TempFolder folder;
+TEST_F(HaloTest, a_folder_of_parts_is_replaced_only_where_that_is_asked_for) {
   const std::string parts = folder.path("parts");
   const at::Tensor two = ids({0, 0, 1, 1, 1});
   write_parts(path_set(), two, parts);
@@ -230,8 +228,7 @@ TEST(Halo, a_folder_of_parts_is_replaced_only_where_that_is_asked_for) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("other")));
 }
 
-TEST(Halo, what_is_not_all_parts_is_never_replaced) {
-  const TempFolder folder;
+TEST_F(HaloTest, what_is_not_all_parts_is_never_replaced) {
   const std::string parts = folder.path("parts");
   const at::Tensor two = ids({0, 0, 1, 1, 1});
   write_parts(path_set(), two, parts);
@@ -249,8 +246,7 @@ TEST(Halo, what_is_not_all_parts_is_never_replaced) {
   }
 }
 
-TEST(Halo, parts_never_replace_the_folder_that_has_their_whole) {
-  const TempFolder folder;
+TEST_F(HaloTest, parts_never_replace_the_folder_that_has_their_whole) {
   const std::string parts = folder.path("parts"), whole = parts + "/part0";
   write_parts(path_set(), at::zeros({5}, at::kLong), parts);
   Dataset source = path_set();
@@ -260,8 +256,7 @@ TEST(Halo, parts_never_replace_the_folder_that_has_their_whole) {
   EXPECT_TRUE(std::filesystem::exists(whole + "/mezzo.json"));
 }
 
-TEST(Halo, damaged_parts_are_refused) {
-  const TempFolder folder;
+TEST_F(HaloTest, damaged_parts_are_refused) {
   write_parts(path_set(), ids({0, 0, 1, 1, 1}), folder.path("parts"), {.hops = 1});
   const auto refused = [&](const std::string& file, const std::string& bytes,
                            const std::string& fault) {
@@ -279,8 +274,7 @@ TEST(Halo, damaged_parts_are_refused) {
   EXPECT_TRUE(refused("own_mask.npy", npy_bool({4}, "0011"), "a node of the halo"));
 }
 
-TEST(Halo, impossible_parts_name_the_option) {
-  const TempFolder folder;
+TEST_F(HaloTest, impossible_parts_name_the_option) {
   const std::string out = folder.path("out");
   const auto refused = [&](const at::Tensor& parts, const PartsOptions& options,
                            const std::string& text) {

@@ -183,8 +183,12 @@ TEST(Distributed, two_and_four_processes_equal_one_on_the_joined_batch) {
   }
 }
 
-TEST(Distributed, several_labels_a_node_are_learnt_as_on_the_joined_batch) {
+class DistributedTest : public testing::Test {
+ protected:
   const test::TempFolder folder;
+};
+
+TEST_F(DistributedTest, several_labels_a_node_are_learnt_as_on_the_joined_batch) {
   TrainOptions options = joined_options(amp::Precision::kFloat32, kJoinedNodes);
   options.checkpoint = folder.path("alone");
   train(labelled_rings(), options);
@@ -194,8 +198,7 @@ TEST(Distributed, several_labels_a_node_are_learnt_as_on_the_joined_batch) {
                 amp::Precision::kFloat32);
 }
 
-TEST(Distributed, batch_normalization_is_that_of_the_joined_batch) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, batch_normalization_is_that_of_the_joined_batch) {
   TrainOptions options = joined_options(amp::Precision::kFloat32, kJoinedNodes);
   options.normalization = nn::Normalization::kBatch;
   options.checkpoint = folder.path("alone");
@@ -233,8 +236,7 @@ TEST(Distributed, a_run_that_one_rank_stopped_in_an_epoch_equals_an_unbroken_one
   }
 }
 
-TEST(Distributed, another_number_of_processes_starts_the_epoch_again) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, another_number_of_processes_starts_the_epoch_again) {
   run_ranks(folder, 2, "part");  // 4 steps: an epoch of 3, and one
   const std::vector<std::string> three = run_ranks(folder, 3, "resumed");
   // 7 nodes of 20 for each: 2 batches in each of the two epochs that are left.
@@ -250,8 +252,7 @@ TEST(Distributed, another_number_of_processes_starts_the_epoch_again) {
   EXPECT_GT(alone.communication_seconds, 0);  // of the epochs before
 }
 
-TEST(Distributed, all_ranks_skip_the_same_steps) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, all_ranks_skip_the_same_steps) {
   const std::vector<std::string> outputs = run_ranks(folder, 2, "overflow");
   EXPECT_EQ(outputs[0], outputs[1]);
   EXPECT_NE(outputs[0].find("steps 9 "), std::string::npos) << outputs[0];
@@ -259,8 +260,7 @@ TEST(Distributed, all_ranks_skip_the_same_steps) {
   EXPECT_EQ(outputs[0].find("skipped 9 "), std::string::npos) << outputs[0];
 }
 
-TEST(Distributed, what_processes_cannot_train_is_an_error_on_all_of_them) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, what_processes_cannot_train_is_an_error_on_all_of_them) {
   const auto refused = [&](const std::string& work, const std::string& fragment) {
     SCOPED_TRACE(work);
     for (const std::string& output : run_ranks(folder, 2, work)) {
@@ -278,8 +278,7 @@ TEST(Distributed, what_processes_cannot_train_is_an_error_on_all_of_them) {
   refused("other-cut", "the parts of the data are from different partitions");
 }
 
-TEST(Distributed, a_failure_of_rank_0_is_the_same_error_on_all) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, a_failure_of_rank_0_is_the_same_error_on_all) {
   const auto expect_same = [&](const std::string& work, const std::string& kind,
                                const std::string& fragment) {
     SCOPED_TRACE(work);
@@ -294,8 +293,7 @@ TEST(Distributed, a_failure_of_rank_0_is_the_same_error_on_all) {
   expect_same("no-logits", "numeric: ", "not finite");
 }
 
-TEST(Distributed, a_failure_of_one_rank_is_reported_by_the_others) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, a_failure_of_one_rank_is_reported_by_the_others) {
   const std::vector<std::string> outputs = run_ranks(folder, 3, "callback");
   EXPECT_EQ(outputs[1], "other: the user's own\nline");
   for (const std::size_t rank : {0U, 2U}) {
@@ -305,23 +303,20 @@ TEST(Distributed, a_failure_of_one_rank_is_reported_by_the_others) {
   }
 }
 
-TEST(Distributed, the_wait_for_a_late_rank_is_no_communication) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, the_wait_for_a_late_rank_is_no_communication) {
   for (const std::string& output : run_ranks(folder, 2, "late")) {
     EXPECT_TRUE(output.starts_with("losses ")) << output;
   }
 }
 
-TEST(Distributed, rank_0_evaluates_with_the_threads_of_all_and_trains_with_its_own) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, rank_0_evaluates_with_the_threads_of_all_and_trains_with_its_own) {
   for (const std::string& output : run_ranks(folder, 3, "threads")) {
     EXPECT_TRUE(output.starts_with("losses ")) << output;
   }
 }
 
 /// Batches are prepared while gradients travel, by the process itself or by its workers.
-TEST(Distributed, the_workers_change_nothing_in_several_processes) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, the_workers_change_nothing_in_several_processes) {
   const std::vector<std::string> none = run_ranks(folder, 2, "workers-0");
   EXPECT_EQ(none[0], none[1]);
   EXPECT_NE(none[0].find("steps 9 "), std::string::npos) << none[0];
@@ -333,8 +328,7 @@ TEST(Distributed, the_workers_change_nothing_in_several_processes) {
   }
 }
 
-TEST(Distributed, a_failed_batch_of_one_rank_ends_all_with_its_reason) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, a_failed_batch_of_one_rank_ends_all_with_its_reason) {
   const std::vector<std::string> outputs = run_ranks(folder, 3, "no-batch");
   const std::string reason = "index out of range";
   EXPECT_TRUE(outputs[1].starts_with("other: " + reason)) << outputs[1];
@@ -346,8 +340,7 @@ TEST(Distributed, a_failed_batch_of_one_rank_ends_all_with_its_reason) {
 
 /// Each step rounds a gradient of at most about 1 by ranks * 2^-8 of the sum of absolute values,
 /// and the weights that it leads to make the next ones other by as much again.
-TEST(Distributed, bfloat16_traffic_stays_within_its_rounding) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, bfloat16_traffic_stays_within_its_rounding) {
   TrainOptions options = joined_options(amp::Precision::kFloat32, kJoinedNodes);
   options.checkpoint = folder.path("alone");
   train(two_rings(), options);
@@ -384,8 +377,7 @@ TEST(Distributed, bfloat16_traffic_stays_within_its_rounding) {
   EXPECT_EQ(train(two_rings(), options).steps, kJoinedEpochs + kProcesses);
 }
 
-TEST(Distributed, a_group_of_one_trains_bit_for_bit_as_no_group) {
-  const test::TempFolder folder;
+TEST_F(DistributedTest, a_group_of_one_trains_bit_for_bit_as_no_group) {
   TrainOptions options = random_options();
   options.checkpoint = folder.path("without");
   const TrainReport without = train(two_rings(), options);

@@ -41,9 +41,14 @@ TEST(Trainer, learns_two_rings_with_every_model_in_every_precision) {
   });
 }
 
-TEST(Trainer, equal_options_give_equal_bits) {
-  const Dataset data = two_rings();
+class TrainerTest : public testing::Test {
+ protected:
   TrainOptions options = quick_options();
+};
+using ProblemTest = TrainerTest;
+
+TEST_F(TrainerTest, equal_options_give_equal_bits) {
+  const Dataset data = two_rings();
   options.precision = amp::Precision::kBFloat16;
   const TrainReport a = train(data, options);
   const TrainReport b = train(data, options);
@@ -52,8 +57,7 @@ TEST(Trainer, equal_options_give_equal_bits) {
   EXPECT_NE(train(data, options).losses, a.losses);
 }
 
-TEST(Trainer, calls_on_epoch_for_every_epoch_and_evaluates_every_fourth) {
-  TrainOptions options = quick_options();
+TEST_F(TrainerTest, calls_on_epoch_for_every_epoch_and_evaluates_every_fourth) {
   options.eval_every = 4;
   std::vector<std::int64_t> epochs, evaluated;
   TrainCallbacks callbacks;
@@ -80,8 +84,7 @@ TEST(Trainer, should_stop_ends_the_run_after_the_epoch) {
   EXPECT_EQ(report.evaluations.back().epoch, 3);
 }
 
-TEST(Trainer, patience_counts_epochs_since_the_best) {
-  TrainOptions options = quick_options();
+TEST_F(TrainerTest, patience_counts_epochs_since_the_best) {
   options.epochs = 500;
   options.learning_rate = 0.05;
   options.patience = 7;
@@ -91,10 +94,9 @@ TEST(Trainer, patience_counts_epochs_since_the_best) {
   EXPECT_GE(report.best.val, report.last.val);
 }
 
-TEST(Trainer, patience_needs_validation_nodes) {
+TEST_F(TrainerTest, patience_needs_validation_nodes) {
   Dataset data = two_rings();
   data.val_masks = at::zeros_like(data.val_masks);
-  TrainOptions options = quick_options();
   const TrainReport report = train(data, options);
   EXPECT_EQ(report.best_epoch, 10);
   EXPECT_TRUE(std::isnan(report.best.val));
@@ -102,8 +104,7 @@ TEST(Trainer, patience_needs_validation_nodes) {
   EXPECT_THROWS(InvalidArgument, "patience", train(data, options));
 }
 
-TEST(Trainer, a_loss_that_is_not_finite_is_a_numeric_error) {
-  TrainOptions options = quick_options();
+TEST_F(TrainerTest, a_loss_that_is_not_finite_is_a_numeric_error) {
   options.learning_rate = 1e38;
   options.optimizer = OptimizerKind::kSgd;
   for (const amp::Precision precision : {amp::Precision::kFloat32, amp::Precision::kBFloat16}) {
@@ -113,8 +114,7 @@ TEST(Trainer, a_loss_that_is_not_finite_is_a_numeric_error) {
   }
 }
 
-TEST(Trainer, outputs_that_are_not_finite_for_any_node_are_a_numeric_error) {
-  TrainOptions options = quick_options();
+TEST_F(TrainerTest, outputs_that_are_not_finite_for_any_node_are_a_numeric_error) {
   options.epochs = 1;  // its loss is still finite
   options.optimizer = OptimizerKind::kSgd;
   options.learning_rate = options.weight_decay = 1e38;
@@ -122,10 +122,9 @@ TEST(Trainer, outputs_that_are_not_finite_for_any_node_are_a_numeric_error) {
                 train(two_rings(), options));
 }
 
-TEST(Trainer, a_loss_scale_below_its_floor_is_a_numeric_error) {
+TEST_F(TrainerTest, a_loss_scale_below_its_floor_is_a_numeric_error) {
   Dataset data = two_rings();
   data.features = data.features * 1e5;  // too large for float16: the forward itself overflows
-  TrainOptions options = quick_options();
   options.epochs = 200;
   options.precision = amp::Precision::kFloat16;
   EXPECT_THROWS(NumericError, "loss scale fell", train(data, options));
@@ -133,11 +132,10 @@ TEST(Trainer, a_loss_scale_below_its_floor_is_a_numeric_error) {
   EXPECT_THROWS(NumericError, "the loss is", train(data, options));
 }
 
-TEST(Trainer, a_run_of_skipped_steps_alone_is_a_numeric_error_with_its_report) {
+TEST_F(TrainerTest, a_run_of_skipped_steps_alone_is_a_numeric_error_with_its_report) {
   const test::TempFolder folder;
   Dataset data = two_rings();
   data.features = data.features * 1e5;
-  TrainOptions options = quick_options();
   options.epochs = 20;  // over before the scale has fallen to its floor
   options.precision = amp::Precision::kFloat16;
   options.checkpoint = folder.path("c");
@@ -154,24 +152,21 @@ TEST(Trainer, a_run_of_skipped_steps_alone_is_a_numeric_error_with_its_report) {
   EXPECT_EQ(train(data, options, callbacks).skipped_steps, 1) << "it may be resumed";
 }
 
-TEST(Trainer, a_constant_scale_that_always_overflows_is_a_numeric_error) {
-  TrainOptions options = quick_options();
+TEST_F(TrainerTest, a_constant_scale_that_always_overflows_is_a_numeric_error) {
   options.epochs = 200;
   options.precision = amp::Precision::kFloat16;
   options.loss_scale = parse_loss_scale("1e30");
   EXPECT_THROWS(NumericError, "steps in a row", train(two_rings(), options));
 }
 
-TEST(Trainer, a_small_constant_scale_is_no_divergence) {
-  TrainOptions options = quick_options();
+TEST_F(TrainerTest, a_small_constant_scale_is_no_divergence) {
   options.loss_scale = parse_loss_scale("1e-9");
   const TrainReport report = train(two_rings(), options);
   EXPECT_EQ(report.steps, options.epochs);
   EXPECT_EQ(report.final_loss_scale, 1e-9F);
 }
 
-TEST(Trainer, skipped_steps_are_counted) {
-  TrainOptions options = quick_options();
+TEST_F(TrainerTest, skipped_steps_are_counted) {
   options.precision = amp::Precision::kFloat16;
   options.loss_scale = {};
   const TrainReport dynamic = train(two_rings(), options);
@@ -182,10 +177,9 @@ TEST(Trainer, skipped_steps_are_counted) {
   EXPECT_EQ(train(two_rings(), options).final_loss_scale, 1);
 }
 
-TEST(Trainer, roc_auc_is_a_metric_of_two_classes) {
+TEST_F(TrainerTest, roc_auc_is_a_metric_of_two_classes) {
   Dataset data = two_rings();
   data.metric = Metric::kRocAuc;
-  TrainOptions options = quick_options();
   options.epochs = 40;
   options.learning_rate = 0.05;
   const TrainReport report = train(data, options);
@@ -193,11 +187,10 @@ TEST(Trainer, roc_auc_is_a_metric_of_two_classes) {
   EXPECT_EQ(report.last.test, 1);
 }
 
-TEST(Trainer, roc_auc_of_nodes_of_one_class_is_not_a_number) {
+TEST_F(TrainerTest, roc_auc_of_nodes_of_one_class_is_not_a_number) {
   Dataset data = two_rings();
   data.metric = Metric::kRocAuc;
   data.labels.masked_fill_(data.split(0).test, 0);  // as where they are hidden
-  TrainOptions options = quick_options();
   const TrainReport hidden = train(data, options);
   EXPECT_TRUE(std::isnan(hidden.last.test));
   EXPECT_FALSE(std::isnan(hidden.best.val));
@@ -248,12 +241,11 @@ TEST(Problem, sparse_features_stay_sparse_below_a_ninth) {
   EXPECT_FALSE(worth_sparse(at::zeros({100, 100})));
 }
 
-TEST(Trainer, sparse_and_dense_features_are_the_same_problem) {
+TEST_F(TrainerTest, sparse_and_dense_features_are_the_same_problem) {
   Dataset dense = two_rings();
   dense.features = at::cat({dense.features, at::zeros({40, 94})}, 1);
   Dataset sparse = dense;
   sparse.features = dense.features.to_sparse_csr();
-  TrainOptions options = quick_options();
   ASSERT_EQ(make_problem(sparse, options).features.layout(), at::kSparseCsr);
   options.dropout = 0;  // draws one number per stored value
   options.epochs = 60;
@@ -263,9 +255,8 @@ TEST(Trainer, sparse_and_dense_features_are_the_same_problem) {
   EXPECT_EQ(train(sparse, options).last.test, 1);
 }
 
-TEST(Problem, features_are_cast_once_if_only_the_first_layer_reads_them) {
+TEST_F(ProblemTest, features_are_cast_once_if_only_the_first_layer_reads_them) {
   const at::Tensor x = at::rand({5, 3});
-  TrainOptions options = quick_options();
   EXPECT_TRUE(cast_once(x, options).is_same(x));
   options.precision = amp::Precision::kBFloat16;
   EXPECT_TRUE(at::equal(cast_once(x, options), x.to(at::kBFloat16)));

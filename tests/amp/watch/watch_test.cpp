@@ -72,9 +72,13 @@ bool has_op(const WatchReport& report, const std::string& op) {
                      [&](const WatchRow& row) { return row.op == op; });
 }
 
-TEST(Watch, a_clean_run_left_no_range_and_counts_every_element) {
+class WatchTest : public testing::Test {
+ protected:
   const Network network;
-  Watch watch(network.parameters());
+  Watch watch{network.parameters()};
+};
+
+TEST_F(WatchTest, a_clean_run_left_no_range_and_counts_every_element) {
   for (int i = 0; i < 3; ++i) {
     network.step(at::kHalf);
     watch.next_step();
@@ -98,9 +102,7 @@ TEST(Watch, a_clean_run_left_no_range_and_counts_every_element) {
   }
 }
 
-TEST(Watch, operations_have_the_path_of_their_module_in_both_passes) {
-  const Network network;
-  Watch watch(network.parameters());
+TEST_F(WatchTest, operations_have_the_path_of_their_module_in_both_passes) {
   network.step(at::kHalf);
   const WatchReport report = watch.report();
   EXPECT_TRUE(row_at(report, "aten::relu", "after layers.0"));
@@ -114,9 +116,7 @@ TEST(Watch, operations_have_the_path_of_their_module_in_both_passes) {
   EXPECT_EQ(cast->dtype, at::kHalf);
 }
 
-TEST(Watch, wrappers_composites_views_and_allocations_are_not_counted) {
-  const Network network;
-  Watch watch(network.parameters());
+TEST_F(WatchTest, wrappers_composites_views_and_allocations_are_not_counted) {
   network.step(at::kBFloat16);
   const WatchReport report = watch.report();
   for (const char* op : {"aten::linear", "aten::t", "aten::transpose", "aten::to", "aten::empty",
@@ -128,9 +128,7 @@ TEST(Watch, wrappers_composites_views_and_allocations_are_not_counted) {
   EXPECT_EQ(product->calls, 1);
 }
 
-TEST(Watch, works_outside_autocast) {
-  const Network network;
-  Watch watch(network.parameters());
+TEST_F(WatchTest, works_outside_autocast) {
   network.forward(at::ones({3, 4})).sum().backward();
   const WatchReport report = watch.report();
   const auto product = row_at(report, "aten::addmm", "layers.0");
@@ -139,9 +137,7 @@ TEST(Watch, works_outside_autocast) {
   EXPECT_FALSE(has_op(report, "aten::_to_copy"));
 }
 
-TEST(Watch, names_the_cast_that_a_large_feature_overflows) {
-  const Network network;
-  Watch watch(network.parameters());
+TEST_F(WatchTest, names_the_cast_that_a_large_feature_overflows) {
   network.step(at::kHalf);
   watch.next_step();
   network.step(at::kHalf, 1e5);
@@ -156,9 +152,7 @@ TEST(Watch, names_the_cast_that_a_large_feature_overflows) {
   EXPECT_EQ(exit->largest_input, 1e5);
 }
 
-TEST(Watch, names_the_product_that_overflows_and_not_what_follows) {
-  const Network network;
-  Watch watch(network.parameters());
+TEST_F(WatchTest, names_the_product_that_overflows_and_not_what_follows) {
   network.step(at::kHalf, 50000.0);  // 4 x 0.25 x 50000 fits; 4 x 0.5 x 50000 does not
   const WatchReport report = watch.report();
   ASSERT_EQ(report.exits.size(), 1);
@@ -167,9 +161,7 @@ TEST(Watch, names_the_product_that_overflows_and_not_what_follows) {
   EXPECT_EQ(row_at(report, "aten::addmm", "layers.0")->numbers.near_top, 12);
 }
 
-TEST(Watch, names_an_overflow_in_the_backward) {
-  const Network network;
-  Watch watch(network.parameters());
+TEST_F(WatchTest, names_an_overflow_in_the_backward) {
   network.step(at::kHalf, 1.0, 1e6);
   const auto exit = watch.report().first_exit();
   ASSERT_TRUE(exit);
@@ -179,9 +171,7 @@ TEST(Watch, names_an_overflow_in_the_backward) {
   EXPECT_EQ(exit->step, 0);
 }
 
-TEST(Watch, notes_the_first_exit_of_each_step) {
-  const Network network;
-  Watch watch(network.parameters());
+TEST_F(WatchTest, notes_the_first_exit_of_each_step) {
   for (const double size : {1e5, 1.0, 1e5}) {
     network.step(at::kHalf, size);
     watch.next_step();
@@ -191,9 +181,7 @@ TEST(Watch, notes_the_first_exit_of_each_step) {
   EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 2}));
 }
 
-TEST(Watch, counts_the_gradients_that_a_tiny_loss_flushes_to_zero) {
-  const Network network;
-  Watch watch(network.parameters());
+TEST_F(WatchTest, counts_the_gradients_that_a_tiny_loss_flushes_to_zero) {
   network.step(at::kHalf, 1.0, 1e-9);
   const WatchReport report = watch.report();
   const auto cast = row_at(report, "aten::_to_copy", "after layers.1", Pass::kBackward);
@@ -262,9 +250,7 @@ TEST(Watch, gradients_off_is_a_pass_of_its_own) {
   EXPECT_TRUE(row_at(watch.report(), "aten::addmm", "layers.0", Pass::kNoGrad));
 }
 
-TEST(Watch, a_user_scope_names_what_uses_no_parameter) {
-  const Network network;
-  Watch watch(network.parameters());
+TEST_F(WatchTest, a_user_scope_names_what_uses_no_parameter) {
   {
     RECORD_USER_SCOPE("encoder");
     at::exp(network.forward(at::ones({3, 4})));
@@ -325,9 +311,7 @@ TEST(Watch, records_nothing_before_or_after_its_life) {
   network.step(at::kHalf);
 }
 
-TEST(Watch, sees_its_own_thread_alone) {
-  const Network network;
-  Watch watch(network.parameters());
+TEST_F(WatchTest, sees_its_own_thread_alone) {
   std::thread([&] { network.forward(at::ones({3, 4})); }).join();
   EXPECT_TRUE(watch.report().rows.empty());
 }

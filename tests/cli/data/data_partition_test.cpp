@@ -36,9 +36,13 @@ Words launched(const std::string& processes, const Words& words) {
   return all;
 }
 
-TEST(DataPartitionCommand, writes_a_folder_for_each_process) {
+class DataPartitionCommandTest : public testing::Test {
+ protected:
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), parts = folder.path("parts");
+};
+
+TEST_F(DataPartitionCommandTest, writes_a_folder_for_each_process) {
   const std::string path = folder.path("p.json");
   const Outcome outcome =
       partition(folder, rings, parts, {"-k", "3", "--hops", "1", "--json", path});
@@ -64,8 +68,7 @@ TEST(DataPartitionCommand, writes_a_folder_for_each_process) {
   EXPECT_FALSE(std::filesystem::exists(parts + "/part2"));
 }
 
-TEST(DataPartitionCommand, an_output_that_cannot_be_made_is_told_before_the_data_are_read) {
-  const test::TempFolder folder;
+TEST_F(DataPartitionCommandTest, an_output_that_cannot_be_made_is_told_before_the_data_are_read) {
   const std::string none = folder.path("no data"), there = folder.path("there");
   folder.write("there/file", "");
   Outcome outcome = partition(folder, none, there, {"-k", "2"});
@@ -76,8 +79,7 @@ TEST(DataPartitionCommand, an_output_that_cannot_be_made_is_told_before_the_data
   EXPECT_NE(outcome.err.find("--output: the folder"), std::string::npos) << outcome.err;
 }
 
-TEST(DataPartitionCommand, a_data_set_is_never_replaced_by_its_parts) {
-  const test::TempFolder folder;
+TEST_F(DataPartitionCommandTest, a_data_set_is_never_replaced_by_its_parts) {
   const std::string rings = test::write_rings(folder), mz = folder.path("mz");
   ASSERT_EQ(run_mezzo(folder, {"data", "convert", "--dataset", rings, "--output", mz}).code, 0);
   for (const std::string& dataset : {mz, folder.path("no data")}) {  // before it is read
@@ -88,8 +90,7 @@ TEST(DataPartitionCommand, a_data_set_is_never_replaced_by_its_parts) {
   EXPECT_EQ(run_mezzo(folder, {"data", "info", "--dataset", mz}).code, 0);
 }
 
-TEST(DataPartitionCommand, hops_out_of_range_are_told_before_the_data_are_read) {
-  const test::TempFolder folder;
+TEST_F(DataPartitionCommandTest, hops_out_of_range_are_told_before_the_data_are_read) {
   for (const std::string hops : {"0", "255"}) {
     const Outcome outcome = partition(folder, folder.path("no data"), folder.path("parts"),
                                       {"-k", "2", "--hops", hops});
@@ -99,9 +100,7 @@ TEST(DataPartitionCommand, hops_out_of_range_are_told_before_the_data_are_read) 
   }
 }
 
-TEST(DataPartitionCommand, processes_train_on_their_parts_and_score_as_on_the_whole) {
-  const test::TempFolder folder;
-  const std::string rings = test::write_rings(folder), parts = folder.path("parts");
+TEST_F(DataPartitionCommandTest, processes_train_on_their_parts_and_score_as_on_the_whole) {
   ASSERT_EQ(partition(folder, rings, parts, {"-k", "3"}).code, 0);
   for (const std::string model : {"gcn", "sage"}) {
     const std::string checkpoint = folder.path(model), path = folder.path("r.json");
@@ -126,18 +125,14 @@ TEST(DataPartitionCommand, processes_train_on_their_parts_and_score_as_on_the_wh
   }
 }
 
-TEST(DataPartitionCommand, labor_draws_on_parts_too) {
-  const test::TempFolder folder;
-  const std::string rings = test::write_rings(folder), parts = folder.path("parts");
+TEST_F(DataPartitionCommandTest, labor_draws_on_parts_too) {
   ASSERT_EQ(partition(folder, rings, parts, {"-k", "2"}).code, 0);
   const Outcome trained =
       run_mezzo(folder, launched("2", train_words(parts, {"--sampler", "labor"})));
   EXPECT_EQ(trained.code, 0) << trained.err;
 }
 
-TEST(DataPartitionCommand, parts_that_do_not_fit_the_run_are_errors_that_say_so) {
-  const test::TempFolder folder;
-  const std::string rings = test::write_rings(folder), parts = folder.path("parts");
+TEST_F(DataPartitionCommandTest, parts_that_do_not_fit_the_run_are_errors_that_say_so) {
   ASSERT_EQ(partition(folder, rings, parts, {"-k", "2", "--hops", "1"}).code, 0);
   const auto refused = [&](const Words& words, const std::string& fault) {
     const Outcome outcome = run_mezzo(folder, words);
@@ -159,8 +154,7 @@ TEST(DataPartitionCommand, parts_that_do_not_fit_the_run_are_errors_that_say_so)
   EXPECT_FALSE(std::filesystem::exists(folder.path("c")));
 }
 
-TEST(DataPartitionCommand, mistakes_are_one_line) {
-  const test::TempFolder folder;
+TEST_F(DataPartitionCommandTest, mistakes_are_one_line) {
   const std::string rings = test::write_rings(folder), out = folder.path("out");
   const auto refused = [&](const Words& words, const std::string& fault) {
     const Outcome outcome = partition(folder, rings, out, words);

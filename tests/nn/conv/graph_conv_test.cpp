@@ -240,10 +240,8 @@ TEST(GraphConv, a_node_of_which_nothing_was_drawn_gets_the_bias) {
 TEST(GraphConv, nodes_without_in_edges_are_an_error_that_says_what_to_do) {
   GraphConv layer = make({.in_features = 2, .out_features = 3});
   const at::Tensor h = uniform({4, 2}, at::kDouble, 16);
-  const std::string text = error_of([&] { layer(four_nodes(), h); });
-  EXPECT_TRUE(mentions(text, "GraphConv"));
-  EXPECT_TRUE(mentions(text, "add_self_loop"));
-  EXPECT_TRUE(mentions(text, "allow_zero_in_degree"));
+  EXPECT_ERROR(fragments("GraphConv", "add_self_loop", "allow_zero_in_degree"),
+               layer(four_nodes(), h));
 }
 
 TEST(GraphConv, allowed_nodes_without_in_edges_get_the_bias) {

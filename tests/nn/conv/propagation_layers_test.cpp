@@ -487,9 +487,7 @@ TEST(SGConv, nodes_without_in_edges_are_an_error_unless_allowed) {
   const at::Tensor h = uniform({4, 2}, at::kDouble, 31);
   SGConvOptions options{.in_features = 2, .out_features = 3};
   SGConv strict = make<SGConv>(options);
-  const std::string text = error_of([&] { strict(four_nodes(), h); });
-  EXPECT_TRUE(mentions(text, "SGConv"));
-  EXPECT_TRUE(mentions(text, "allow_zero_in_degree"));
+  EXPECT_ERROR(fragments("SGConv", "allow_zero_in_degree"), strict(four_nodes(), h));
   options.allow_zero_in_degree = true;
   SGConv layer = make<SGConv>(options);
   const at::Tensor got = layer(four_nodes(), h);

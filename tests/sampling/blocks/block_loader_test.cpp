@@ -74,9 +74,13 @@ testing::AssertionResult same_batches(const std::vector<Batch>& a, const std::ve
 
 }  // namespace
 
-TEST(BlockLoader, the_number_of_workers_changes_nothing) {
+class BlockLoaderTest : public testing::Test {
+ protected:
   const Graph graph = columned_graph();
   BlockLoaderOptions options = usual_options();
+};
+
+TEST_F(BlockLoaderTest, the_number_of_workers_changes_nothing) {
   BlockLoader plain = loader_of(graph, options);
   const std::vector<Batch> first = loop(plain), second = loop(plain);
   EXPECT_EQ(first.size(), 7U);
@@ -89,8 +93,7 @@ TEST(BlockLoader, the_number_of_workers_changes_nothing) {
   }
 }
 
-TEST(BlockLoader, rows_are_those_of_the_nodes_with_their_dtypes_and_bits) {
-  const Graph graph = columned_graph();
+TEST_F(BlockLoaderTest, rows_are_those_of_the_nodes_with_their_dtypes_and_bits) {
   BlockLoader loader = loader_of(graph, usual_options(2));
   for (const Batch& batch : loader) {
     ASSERT_EQ(batch.blocks.size(), 2U);
@@ -105,8 +108,7 @@ TEST(BlockLoader, rows_are_those_of_the_nodes_with_their_dtypes_and_bits) {
   }
 }
 
-TEST(BlockLoader, an_epoch_passes_once_over_the_seeds) {
-  const Graph graph = columned_graph();
+TEST_F(BlockLoaderTest, an_epoch_passes_once_over_the_seeds) {
   BlockLoader loader = loader_of(graph, usual_options());
   std::multiset<std::int64_t> seen;
   for (const Batch& batch : loader) {
@@ -129,9 +131,7 @@ TEST(BlockLoader, an_interrupted_epoch_goes_on_as_if_unbroken) {
   EXPECT_TRUE(same_batch(resumed.batch(1, 5), second[5]));
 }
 
-TEST(BlockLoader, a_loop_left_in_the_middle_does_not_change_the_next) {
-  const Graph graph = columned_graph();
-  BlockLoaderOptions options = usual_options();
+TEST_F(BlockLoaderTest, a_loop_left_in_the_middle_does_not_change_the_next) {
   BlockLoader whole = loader_of(graph, options);
   loop(whole);
   options.num_workers = 3;
@@ -142,9 +142,7 @@ TEST(BlockLoader, a_loop_left_in_the_middle_does_not_change_the_next) {
   EXPECT_TRUE(same_batches(loop(left), loop(whole)));
 }
 
-TEST(BlockLoader, every_neighbour_is_taken_without_a_limit) {
-  const Graph graph = columned_graph();
-  BlockLoaderOptions options = usual_options();
+TEST_F(BlockLoaderTest, every_neighbour_is_taken_without_a_limit) {
   options.fanouts = {kAllNeighbors};
   BlockLoader loader = loader_of(graph, options);
   for (const Batch& batch : loader) {
@@ -154,13 +152,11 @@ TEST(BlockLoader, every_neighbour_is_taken_without_a_limit) {
   }
 }
 
-TEST(BlockLoader, fan_out_0_and_graphs_without_edges_give_blocks_of_the_seeds) {
-  BlockLoaderOptions options = usual_options();
+TEST_F(BlockLoaderTest, fan_out_0_and_graphs_without_edges_give_blocks_of_the_seeds) {
   options.features = options.labels = {};
   const Graph isolated = isolated_graph(100);
   BlockLoader without_edges = loader_of(isolated, options);
   options.fanouts = {0, 0};
-  const Graph graph = columned_graph();
   BlockLoader without_fan_out = loader_of(graph, options);
   for (BlockLoader* loader : {&without_edges, &without_fan_out}) {
     for (const Batch& batch : *loader) {
@@ -171,8 +167,7 @@ TEST(BlockLoader, fan_out_0_and_graphs_without_edges_give_blocks_of_the_seeds) {
   }
 }
 
-TEST(BlockLoader, no_seeds_give_no_batches) {
-  const Graph graph = columned_graph();
+TEST_F(BlockLoaderTest, no_seeds_give_no_batches) {
   for (const std::int64_t num_workers : {0, 2}) {
     BlockLoader loader(graph, ids({}), usual_options(num_workers));
     EXPECT_EQ(loader.num_batches(), 0);
@@ -180,9 +175,7 @@ TEST(BlockLoader, no_seeds_give_no_batches) {
   }
 }
 
-TEST(BlockLoader, a_seed_that_is_twice_in_a_batch_stands_once_with_its_count) {
-  const Graph graph = columned_graph();
-  BlockLoaderOptions options = usual_options();
+TEST_F(BlockLoaderTest, a_seed_that_is_twice_in_a_batch_stands_once_with_its_count) {
   options.shuffle = false;
   BlockLoader loader(graph, ids({9, 4, 9, 9, 7}), options);
   for (const Batch& batch : loader) {
@@ -193,16 +186,12 @@ TEST(BlockLoader, a_seed_that_is_twice_in_a_batch_stands_once_with_its_count) {
   EXPECT_FALSE(loader_of(graph, options).batch(0, 0).output_counts.defined());
 }
 
-TEST(BlockLoader, a_last_batch_that_is_not_full_can_be_left_out) {
-  const Graph graph = columned_graph();
-  BlockLoaderOptions options = usual_options();
+TEST_F(BlockLoaderTest, a_last_batch_that_is_not_full_can_be_left_out) {
   options.drop_last = true;
   EXPECT_EQ(loader_of(graph, options).num_batches(), 6);
 }
 
-TEST(BlockLoader, seeds_can_be_weighted_or_balanced) {
-  const Graph graph = columned_graph();
-  BlockLoaderOptions options = usual_options();
+TEST_F(BlockLoaderTest, seeds_can_be_weighted_or_balanced) {
   options.seed_weights = at::zeros({100});
   options.seed_weights.slice(0, 10, 13).fill_(1);
   BlockLoader weighted = loader_of(graph, options);
@@ -230,8 +219,7 @@ TEST(BlockLoader, sparse_features_stay_sparse) {
   }
 }
 
-TEST(BlockLoader, statistics_count_what_was_drawn) {
-  const Graph graph = columned_graph();
+TEST_F(BlockLoaderTest, statistics_count_what_was_drawn) {
   BlockLoader loader = loader_of(graph, usual_options(2));
   std::int64_t num_edges = 0, num_nodes = 0;
   for (const Batch& batch : loader) {
@@ -247,9 +235,7 @@ TEST(BlockLoader, statistics_count_what_was_drawn) {
   EXPECT_GT(statistics.edges_per_second(), 0.0);
 }
 
-TEST(BlockLoader, rows_by_source_are_built_ahead_for_all_blocks) {
-  const Graph graph = columned_graph();
-  BlockLoaderOptions options = usual_options();
+TEST_F(BlockLoaderTest, rows_by_source_are_built_ahead_for_all_blocks) {
   const Batch prepared = loader_of(graph, options).batch(0, 0);
   options.prepare_backward = false;
   const Batch plain = loader_of(graph, options).batch(0, 0);
@@ -261,8 +247,7 @@ TEST(BlockLoader, rows_by_source_are_built_ahead_for_all_blocks) {
   EXPECT_TRUE(same_batch(prepared, plain));
 }
 
-TEST(BlockLoader, a_column_that_was_not_asked_for_is_an_error_that_lists_the_others) {
-  const Graph graph = columned_graph();
+TEST_F(BlockLoaderTest, a_column_that_was_not_asked_for_is_an_error_that_lists_the_others) {
   const Batch batch = loader_of(graph, usual_options()).batch(0, 0);
   EXPECT_ERROR(fragments("brain,feat,half", "got'label'"), batch.features("label"));
   EXPECT_ERROR("labels:label", batch.labels("feat"));

@@ -62,9 +62,13 @@ TEST(ControlVariate, is_exact_for_any_fanout_where_the_history_is) {
   }
 }
 
-TEST(ControlVariate, is_exact_for_any_history_where_every_neighbor_is_there) {
+class ControlVariateTest : public testing::Test {
+ protected:
   const Graph graph = skewed_graph();
   const at::Tensor x = uniform({kNumNodes, kWidth}, at::kFloat, 1);
+};
+
+TEST_F(ControlVariateTest, is_exact_for_any_history_where_every_neighbor_is_there) {
   ControlVariate variate(graph, {.widths = {kWidth}});
   const NodeFlow flow = sampled_flow(graph, kAllNeighbors);
   EXPECT_TRUE(near_means(variate.mean(flow, -1, rows_of_layer(flow, x)), neighbor_means(graph, x)));
@@ -72,9 +76,7 @@ TEST(ControlVariate, is_exact_for_any_history_where_every_neighbor_is_there) {
   EXPECT_TRUE(near_means(variate.mean(flow, 0, rows_of_layer(flow, x)), neighbor_means(graph, x)));
 }
 
-TEST(ControlVariate, is_unbiased_and_varies_less_than_the_sampled_mean) {
-  const Graph graph = skewed_graph();
-  const at::Tensor x = uniform({kNumNodes, kWidth}, at::kFloat, 1);
+TEST_F(ControlVariateTest, is_unbiased_and_varies_less_than_the_sampled_mean) {
   ControlVariate informed(graph, {.widths = {kWidth}}), none(graph, {.widths = {kWidth}});
   informed.set_history(0, x + uniform({kNumNodes, kWidth}, at::kFloat, 2, -0.125, 0.125));
   const NeighborSampler sampler(graph, ids(kReceivers), {.num_neighbors = 2});
@@ -95,8 +97,7 @@ TEST(ControlVariate, is_unbiased_and_varies_less_than_the_sampled_mean) {
   EXPECT_LT(variance(estimates), variance(plain) / 16);
 }
 
-TEST(ControlVariate, gradients_are_those_of_the_sampled_mean) {
-  const Graph graph = skewed_graph();
+TEST_F(ControlVariateTest, gradients_are_those_of_the_sampled_mean) {
   ControlVariate variate(graph, {.widths = {kWidth}});
   variate.set_history(0, uniform({kNumNodes, kWidth}, at::kFloat, 2));
   NodeFlow flow = sampled_flow(graph, 3);
@@ -110,8 +111,7 @@ TEST(ControlVariate, gradients_are_those_of_the_sampled_mean) {
       exact(by_estimate, torch::autograd::grad({flow.layers(1).data()["h"]}, {h}, {weights})[0]));
 }
 
-TEST(ControlVariate, update_remembers_the_rows_of_a_layer_without_gradients) {
-  const Graph graph = skewed_graph();
+TEST_F(ControlVariateTest, update_remembers_the_rows_of_a_layer_without_gradients) {
   ControlVariate variate(graph, {.widths = {kWidth, 2}});
   const NodeFlow flow = whole_flow(graph, kReceivers, 2);
   const at::Tensor h = leaf(uniform({flow.layer_size(1), 2}, at::kFloat, 5));
@@ -125,9 +125,7 @@ TEST(ControlVariate, update_remembers_the_rows_of_a_layer_without_gradients) {
             static_cast<double>(flow.layer_size(0) * kWidth));
 }
 
-TEST(ControlVariate, keeps_the_histories_in_sixteen_bits) {
-  const Graph graph = skewed_graph();
-  const at::Tensor x = uniform({kNumNodes, kWidth}, at::kFloat, 1);
+TEST_F(ControlVariateTest, keeps_the_histories_in_sixteen_bits) {
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     ControlVariate variate(graph, {.widths = {kWidth}, .dtype = dtype.scalar});
     variate.set_history(0, x);
@@ -143,9 +141,7 @@ TEST(ControlVariate, keeps_the_histories_in_sixteen_bits) {
   }
 }
 
-TEST(ControlVariate, autocast_does_not_round_the_differences) {
-  const Graph graph = skewed_graph();
-  const at::Tensor x = uniform({kNumNodes, kWidth}, at::kFloat, 1);
+TEST_F(ControlVariateTest, autocast_does_not_round_the_differences) {
   ControlVariate variate(graph, {.widths = {kWidth}});
   const NodeFlow flow = sampled_flow(graph, kAllNeighbors);
   const at::Tensor expected = variate.mean(flow, 0, rows_of_layer(flow, x));
@@ -155,9 +151,7 @@ TEST(ControlVariate, autocast_does_not_round_the_differences) {
   EXPECT_TRUE(same_bits(got, expected));
 }
 
-TEST(ControlVariate, follows_out_edges_where_the_sampler_does) {
-  const Graph graph = skewed_graph();
-  const at::Tensor x = uniform({kNumNodes, kWidth}, at::kFloat, 1);
+TEST_F(ControlVariateTest, follows_out_edges_where_the_sampler_does) {
   ControlVariate variate(graph, {.widths = {kWidth}, .neighbor_type = NeighborType::kOut});
   variate.set_history(0, x);
   const NeighborSampler sampler(graph, ids(kReceivers),
@@ -187,8 +181,7 @@ TEST(ControlVariate, equals_histories_copied_from_the_parent) {
                          flow.layers(1).data()["h"].to(at::kDouble), 100));
 }
 
-TEST(ControlVariate, corrects_the_means_of_a_block) {
-  const Graph graph = skewed_graph();
+TEST_F(ControlVariateTest, corrects_the_means_of_a_block) {
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
     ControlVariate variate(graph, {.widths = {kWidth}, .dtype = dtype.scalar});
@@ -215,8 +208,7 @@ TEST(ControlVariate, corrects_the_means_of_a_block) {
   }
 }
 
-TEST(ControlVariate, update_remembers_the_sources_of_a_block) {
-  const Graph graph = skewed_graph();
+TEST_F(ControlVariateTest, update_remembers_the_sources_of_a_block) {
   ControlVariate variate(graph, {.widths = {kWidth}});
   const BlockSampler sampler(graph.topology(), {.fanouts = {2}});
   const Block block = sampler.sample(ids(kReceivers), BatchKey{.seed = 7}).front();
@@ -238,8 +230,7 @@ TEST(ControlVariate, is_zero_without_edges) {
   EXPECT_TRUE(exact(variate.mean(flow, 0, at::ones({flow.layer_size(0), 2})), at::zeros({2, 2})));
 }
 
-TEST(ControlVariate, wrong_arguments_are_errors_that_name_them) {
-  const Graph graph = skewed_graph();
+TEST_F(ControlVariateTest, wrong_arguments_are_errors_that_name_them) {
   const auto attempt = [&](ControlVariateOptions options) { ControlVariate(graph, options); };
   EXPECT_ERROR("width", attempt({.widths = {}}));
   EXPECT_ERROR("got0", attempt({.widths = {3, 0}}));

@@ -99,12 +99,17 @@ TEST(Checkpoint, an_extra_evaluation_does_not_change_the_best_epoch) {
   expect_unbroken(options);
 }
 
-TEST(Checkpoint, keeps_the_best_weights_for_evaluation) {
+/// A folder, and options that write the checkpoint `c` in it.
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() { options.checkpoint = folder.path("c"); }
   const test::TempFolder folder;
-  const Dataset data = two_rings();
   TrainOptions options = quick_options();
+};
+
+TEST_F(CheckpointTest, keeps_the_best_weights_for_evaluation) {
+  const Dataset data = two_rings();
   options.dataset = "rings";
-  options.checkpoint = folder.path("c");
   const TrainReport report = train(data, options);
   const TrainedModel trained = load_checkpoint(options.checkpoint);
   EXPECT_EQ(trained.epoch, report.best_epoch);
@@ -116,11 +121,8 @@ TEST(Checkpoint, keeps_the_best_weights_for_evaluation) {
   EXPECT_EQ(scores.test, report.best.test);
 }
 
-TEST(Checkpoint, predictions_are_those_of_the_evaluation) {
-  const test::TempFolder folder;
+TEST_F(CheckpointTest, predictions_are_those_of_the_evaluation) {
   const Dataset data = two_rings();
-  TrainOptions options = quick_options();
-  options.checkpoint = folder.path("c");
   train(data, options);
   const TrainedModel trained = load_checkpoint(options.checkpoint);
   const Predictions predictions = predict(data, trained);
@@ -161,12 +163,9 @@ Dataset unlabelled(Dataset data) {
   return data;
 }
 
-TEST(Checkpoint, predictions_need_neither_labels_nor_splits) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
+TEST_F(CheckpointTest, predictions_need_neither_labels_nor_splits) {
   options.epochs = 5;
   options.split_index = 1;
-  options.checkpoint = folder.path("c");
   for (const bool sampled : {false, true}) {
     if (sampled) options.sampling = SamplingOptions{.batch_size = 8, .fanouts = {-1, -1}};
     train(two_rings(), options);
@@ -208,11 +207,8 @@ TEST(Checkpoint, weights_that_are_not_finite_predict_nothing) {
                 evaluate(two_rings(), trained));
 }
 
-TEST(Checkpoint, a_damaged_file_is_one_io_error) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
+TEST_F(CheckpointTest, a_damaged_file_is_one_io_error) {
   options.epochs = 1;
-  options.checkpoint = folder.path("c");
   train(two_rings(), options);
   const std::string good = read_file(options.checkpoint);
   ASSERT_NO_THROW(read_checkpoint(options.checkpoint));
@@ -240,8 +236,7 @@ TEST(Checkpoint, special_files_are_refused_without_reading) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(Checkpoint, exhausted_memory_is_not_reported_as_a_truncated_file) {
-  const test::TempFolder folder;
+TEST_F(CheckpointTest, exhausted_memory_is_not_reported_as_a_truncated_file) {
   constexpr std::uintmax_t kSize = std::uintmax_t{1} << 31;
   const std::string mark = "mezzo-checkpoint-1:00000000";
   const std::string large = folder.write("large", ""), other = folder.write("other", "");
@@ -276,11 +271,8 @@ TEST(Checkpoint, a_final_one_that_cannot_be_written_comes_with_the_report) {
   }
 }
 
-TEST(Checkpoint, resuming_another_run_names_the_difference) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
+TEST_F(CheckpointTest, resuming_another_run_names_the_difference) {
   options.epochs = 2;
-  options.checkpoint = folder.path("c");
   train(two_rings(), options);
   options.resume = folder.path("c");
   options.epochs = 3;
@@ -310,9 +302,7 @@ TEST(Checkpoint, resuming_another_run_names_the_difference) {
   }
 }
 
-TEST(Checkpoint, all_differences_of_a_resumed_run_are_listed) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
+TEST_F(CheckpointTest, all_differences_of_a_resumed_run_are_listed) {
   options.epochs = 2;
   options.checkpoint = options.resume = folder.path("c");
   TrainOptions written = options;
@@ -325,11 +315,8 @@ TEST(Checkpoint, all_differences_of_a_resumed_run_are_listed) {
                 train(two_rings(), options));
 }
 
-TEST(Checkpoint, a_resumed_run_may_have_another_learning_rate) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
+TEST_F(CheckpointTest, a_resumed_run_may_have_another_learning_rate) {
   options.epochs = 5;
-  options.checkpoint = folder.path("c");
   train(two_rings(), options);
   options.epochs = 8;
   options.resume = options.checkpoint;
@@ -347,10 +334,7 @@ TEST(Checkpoint, a_resumed_run_may_have_another_learning_rate) {
   EXPECT_EQ(other.options.epochs, 8);
 }
 
-TEST(Checkpoint, init_starts_from_the_best_weights) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
-  options.checkpoint = folder.path("c");
+TEST_F(CheckpointTest, init_starts_from_the_best_weights) {
   const TrainedModel first = train(two_rings(), options).trained;
   options.init = options.checkpoint;
   options.checkpoint.clear();
@@ -361,10 +345,7 @@ TEST(Checkpoint, init_starts_from_the_best_weights) {
   EXPECT_TRUE(test::same_bits(tuned.logits(two_rings()), first.logits(two_rings())));
 }
 
-TEST(Checkpoint, init_names_the_first_option_of_another_shape) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
-  options.checkpoint = folder.path("c");
+TEST_F(CheckpointTest, init_names_the_first_option_of_another_shape) {
   train(two_rings(), options);
   options.init = options.checkpoint;
   const auto expect_refused = [&](const std::string& text, auto change) {
@@ -387,11 +368,8 @@ TEST(Checkpoint, init_names_the_first_option_of_another_shape) {
       {"init or resume"}));
 }
 
-TEST(Checkpoint, resuming_a_finished_run_gives_its_report) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
+TEST_F(CheckpointTest, resuming_a_finished_run_gives_its_report) {
   options.epochs = 5;
-  options.checkpoint = folder.path("c");
   for (const std::int64_t eval_every : {1, 2}) {  // 2: the last epoch is not a regular one
     options.eval_every = eval_every;
     options.resume.clear();
@@ -495,11 +473,8 @@ TEST(Checkpoint, changed_options_are_checked_and_bounded_by_the_file) {
   EXPECT_GT(accepted, 0);
 }
 
-TEST(Checkpoint, an_invalid_option_is_named) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
+TEST_F(CheckpointTest, an_invalid_option_is_named) {
   options.epochs = 1;
-  options.checkpoint = folder.path("c");
   train(two_rings(), options);
   ChangedCheckpoint changed(options.checkpoint);
   const auto expect_named = [&](const char* key, const json& value, const char* text) {
@@ -515,11 +490,8 @@ TEST(Checkpoint, an_invalid_option_is_named) {
   expect_named("/data/classes", 1000000000000, "weights or more");
 }
 
-TEST(Checkpoint, resuming_may_change_epochs_patience_and_the_path_of_the_data) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
+TEST_F(CheckpointTest, resuming_may_change_epochs_patience_and_the_path_of_the_data) {
   options.dataset = "/here";
-  options.checkpoint = folder.path("c");
   options.epochs = 2;
   train(two_rings(), options);
   options.resume = folder.path("c");
@@ -539,9 +511,7 @@ TEST(Checkpoint, a_model_of_other_data_is_refused) {
   EXPECT_THROWS(InvalidArgument, "2 classes", predict(fine, trained));
 }
 
-TEST(Checkpoint, an_unwritable_path_is_an_error_before_training) {
-  const test::TempFolder folder;
-  TrainOptions options = quick_options();
+TEST_F(CheckpointTest, an_unwritable_path_is_an_error_before_training) {
   options.checkpoint = folder.path("none/c");
   bool trained = false;
   TrainCallbacks callbacks;
@@ -550,14 +520,11 @@ TEST(Checkpoint, an_unwritable_path_is_an_error_before_training) {
   EXPECT_FALSE(trained);
 }
 
-TEST(Checkpoint, names_that_are_not_utf8_are_written_with_replacements) {
-  const test::TempFolder folder;
+TEST_F(CheckpointTest, names_that_are_not_utf8_are_written_with_replacements) {
   Dataset data = two_rings();
   data.name = "caf\xe9";
-  TrainOptions options = quick_options();
   options.epochs = 1;
   options.dataset = "/data/caf\xe9";
-  options.checkpoint = folder.path("c");
   train(data, options);
   const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
   EXPECT_EQ(checkpoint.data.name, "caf\xef\xbf\xbd");

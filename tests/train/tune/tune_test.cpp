@@ -50,8 +50,12 @@ std::string text_of(const TuneResult& result) {
   return text;
 }
 
-TEST(Tune, the_trials_depend_on_the_seed) {
+class TuneTest : public testing::Test {
+ protected:
   TuneOptions options = quick_search();
+};
+
+TEST_F(TuneTest, the_trials_depend_on_the_seed) {
   const TuneResult result = tune(two_rings(), options, ticking_clock());
   EXPECT_EQ(result.trials.size(), kTrials);
   EXPECT_EQ(text_of(result), text_of(tune(two_rings(), options, ticking_clock())));
@@ -79,8 +83,7 @@ TEST(Tune, a_third_of_the_candidates_goes_on_and_the_best_of_the_last_rung_wins)
   EXPECT_GT(result.trials.back().score, 0.5);
 }
 
-TEST(Tune, one_candidate_reaches_the_last_rung_if_the_time_is_short) {
-  TuneOptions options = quick_search();
+TEST_F(TuneTest, one_candidate_reaches_the_last_rung_if_the_time_is_short) {
   options.minutes = 1e-6;
   const TuneResult result = tune(two_rings(), options, ticking_clock());
   ASSERT_EQ(result.trials.size(), 6U);  // of four candidates
@@ -89,8 +92,7 @@ TEST(Tune, one_candidate_reaches_the_last_rung_if_the_time_is_short) {
   EXPECT_EQ(result.trials[5].candidate, result.trials[4].candidate);
 }
 
-TEST(Tune, fixed_options_are_not_varied) {
-  TuneOptions options = quick_search();
+TEST_F(TuneTest, fixed_options_are_not_varied) {
   options.training.model = nn::ModelKind::kGat;
   options.training.layers = 3;
   options.training.learning_rate = 0.05;
@@ -135,8 +137,7 @@ TEST(Tune, every_model_has_candidates_that_fit_it) {
   });
 }
 
-TEST(Tune, a_grid_without_further_candidates_ends_the_rung) {
-  TuneOptions options = quick_search();
+TEST_F(TuneTest, a_grid_without_further_candidates_ends_the_rung) {
   options.training.model = nn::ModelKind::kSgc;
   options.training.hidden.reset();
   options.fixed = {"precision", "layers",       "dropout",           "skip",
@@ -145,9 +146,8 @@ TEST(Tune, a_grid_without_further_candidates_ends_the_rung) {
   EXPECT_EQ(tune(two_rings(), options, ticking_clock()).trials.size(), 3U);  // one a rung
 }
 
-TEST(Tune, finished_trials_are_reused_after_an_interrupt) {
+TEST_F(TuneTest, finished_trials_are_reused_after_an_interrupt) {
   const test::TempFolder folder;
-  TuneOptions options = quick_search();
   options.trials = folder.path("t.json");
   TuneCallbacks callbacks = ticking_clock();
   std::size_t trials = 0, epochs = 0;
@@ -237,7 +237,6 @@ TEST(Tune, a_trial_that_ended_the_process_counts_as_failed_which_is_said_once) {
 
 TEST(Tune, trials_of_another_job_are_an_error) {
   const test::TempFolder folder;
-  TuneOptions options = quick_search();
   options.minutes = 1e-6;
   options.trials = folder.path("t.json");
   tune(two_rings(), options, ticking_clock());
@@ -264,9 +263,8 @@ TEST(Tune, trials_of_another_job_are_an_error) {
   }
 }
 
-TEST(Tune, parts_in_float32_need_a_precision_of_16_bits) {
+TEST_F(TuneTest, parts_in_float32_need_a_precision_of_16_bits) {
   if (amp::fastest_precision(at::kCPU) == amp::Precision::kFloat32) GTEST_SKIP() << "no bfloat16";
-  TuneOptions options = quick_search();
   options.training.keep_float32 = {"layer0"};
   options.fixed = {"hidden", "keep-float32"};
   options.minutes = 1e-6;
@@ -276,25 +274,22 @@ TEST(Tune, parts_in_float32_need_a_precision_of_16_bits) {
   }
 }
 
-TEST(Tune, a_fixed_option_that_does_not_exist_is_an_error) {
-  TuneOptions options = quick_search();
+TEST_F(TuneTest, a_fixed_option_that_does_not_exist_is_an_error) {
   options.fixed.emplace_back("learning_rate");
   EXPECT_THROWS(InvalidArgument, test::fragments("fixed: ", "'learning_rate'"),
                 tune(two_rings(), options));
 }
 
-TEST(Tune, needs_validation_nodes_and_time) {
+TEST_F(TuneTest, needs_validation_nodes_and_time) {
   Dataset data = two_rings();
   data.val_masks = at::zeros_like(data.val_masks);
   EXPECT_THROWS(InvalidArgument, test::fragments("tune: ", "two rings", "no validation nodes"),
                 tune(data, quick_search()));
-  TuneOptions options = quick_search();
   options.minutes = 0;
   EXPECT_THROWS(InvalidArgument, "minutes", tune(two_rings(), options));
 }
 
-TEST(Tune, is_a_numeric_error_if_every_candidate_diverges) {
-  TuneOptions options = quick_search();
+TEST_F(TuneTest, is_a_numeric_error_if_every_candidate_diverges) {
   options.training.learning_rate = 1e37;
   options.fixed.emplace_back("lr");
   options.minutes = 1e-6;
@@ -302,9 +297,8 @@ TEST(Tune, is_a_numeric_error_if_every_candidate_diverges) {
                 tune(two_rings(), options, ticking_clock()));
 }
 
-TEST(Tune, the_chosen_precision_is_that_of_all_trials_and_of_the_next_call) {
+TEST_F(TuneTest, the_chosen_precision_is_that_of_all_trials_and_of_the_next_call) {
   const test::TempFolder folder;
-  TuneOptions options = quick_search();
   options.fixed = {"hidden"};
   options.minutes = 1e-6;
   options.trials = folder.path("t.json");
@@ -317,8 +311,7 @@ TEST(Tune, the_chosen_precision_is_that_of_all_trials_and_of_the_next_call) {
   EXPECT_EQ(text_of(tune(two_rings(), options, ticking_clock())), text_of(result));
 }
 
-TEST(Tune, the_report_has_all_trials) {
-  TuneOptions options = quick_search();
+TEST_F(TuneTest, the_report_has_all_trials) {
   options.minutes = 1e-6;
   const TuneResult result = tune(two_rings(), options, ticking_clock());
   const auto report = nlohmann::json::parse(tune_to_json(result, {}));
