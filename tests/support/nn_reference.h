@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/module.h>
 
 #include "mezzo/graph/topology.h"
@@ -191,6 +192,25 @@ inline Topology connected(std::int64_t num_src, std::int64_t num_dst, std::int64
 /// A matrix with about two thirds zeros.
 inline at::Tensor sparse_numbers(at::IntArrayRef sizes, std::uint64_t seed) {
   return uniform(sizes, at::kDouble, seed) * (integers(sizes, at::kDouble, seed, 0, 2) == 0);
+}
+
+/// Expects the output and the parameter gradients of layer(g, h, rest...) for sparse rows h as for
+/// dense ones, within near_terms() of `terms`.
+template <class Layer, class... Rest>
+void expect_sparse_like_dense(Layer layer, const Topology& g, std::int64_t in, double terms,
+                              const Rest&... rest) {
+  const at::Tensor h = sparse_numbers({g.num_src(), in}, 11);
+  const auto run = [&](const at::Tensor& rows) {
+    std::vector<at::Tensor> results = {layer(g, rows, rest...)};
+    const at::Tensor upstream = uniform(results[0].sizes(), at::kDouble, 12);
+    const auto gradients = torch::autograd::grad({results[0]}, layer->parameters(), {upstream});
+    results.insert(results.end(), gradients.begin(), gradients.end());
+    return results;
+  };
+  const auto dense = run(h), sparse = run(h.to_sparse_csr());
+  for (std::size_t i = 0; i < dense.size(); ++i) {
+    EXPECT_TRUE(near_terms(sparse[i], dense[i], terms)) << "result " << i;
+  }
 }
 
 }  // namespace mezzo::test

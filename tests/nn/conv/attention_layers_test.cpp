@@ -5,13 +5,11 @@
 #include <set>
 #include <type_traits>
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include "mezzo/amp/precision.h"
 #include "mezzo/ops/ops.h"
 
 #include "support/edge_attention.h"
-#include "support/gradcheck.h"
+#include "support/module_gradcheck.h"
 #include "support/nn_reference.h"
 #include "support/running_error.h"
 
@@ -124,19 +122,18 @@ TYPED_TEST(GraphAttention, sparse_rows_give_the_values_and_weight_gradients_of_d
     for (const std::int64_t in : {4, 5}) {
       TypeParam layer =
           make<TypeParam>({.in_features = in, .out_features = 2, .num_heads = 2, .residual = true});
-      const at::Tensor h = sparse_numbers({10, in}, 17);
-      const at::Tensor upstream = uniform({g.num_dst(), 2, 2}, at::kDouble, 18);
-      const auto run = [&](const at::Tensor& rows) {
-        std::vector<at::Tensor> results = {layer(g, rows)};
-        const auto gradients = torch::autograd::grad({results[0]}, layer->parameters(), {upstream});
-        results.insert(results.end(), gradients.begin(), gradients.end());
-        return results;
-      };
-      const auto dense = run(h), sparse = run(h.to_sparse_csr());
-      for (std::size_t i = 0; i < dense.size(); ++i) {
-        EXPECT_TRUE(near_terms(sparse[i], dense[i], 40 * terms(g, layer)));
-      }
+      expect_sparse_like_dense(layer, g, in, 40 * terms(g, layer));
     }
+  }
+}
+
+TYPED_TEST(GraphAttention, gradients_agree_with_differences) {
+  const Topology g = connected(6, 4, 9, 8);
+  for (const std::int64_t in : {3, 4}) {  // 4: the residual is the identity
+    TypeParam layer =
+        make<TypeParam>({.in_features = in, .out_features = 2, .num_heads = 2, .residual = true});
+    EXPECT_TRUE(module_gradcheck(*layer, [&](const auto& inputs) { return layer(g, inputs[0]); },
+                                 {uniform({6, in}, at::kDouble, 9)}));
   }
 }
 
@@ -222,28 +219,6 @@ TEST(GATConv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
   }
 }
 
-TEST(GATConv, gradients_agree_with_differences) {
-  const Topology g = connected(6, 4, 9, 8);
-  for (const std::int64_t in : {3, 4}) {  // 4: the residual is the identity
-    GATConv layer =
-        make<GATConv>({.in_features = in, .out_features = 2, .num_heads = 2, .residual = true});
-    std::vector<at::Tensor> inputs = {
-        uniform({6, in}, at::kDouble, 9), uniform({4, in}, at::kDouble, 10),
-        uniform({1, 2, 2}, at::kDouble, 11), uniform({1, 2, 2}, at::kDouble, 12),
-        uniform({4}, at::kDouble, 13)};
-    if (in == 3) inputs.push_back(uniform({4, in}, at::kDouble, 14));
-    const auto function = [&](const std::vector<at::Tensor>& values) {
-      layer->fc->weight = values[1];
-      layer->attn_l = values[2];
-      layer->attn_r = values[3];
-      (in == 3 ? layer->res_fc->bias : layer->bias) = values[4];
-      if (in == 3) layer->res_fc->weight = values[5];
-      return layer(g, values[0]);
-    };
-    EXPECT_TRUE(gradcheck(function, inputs));
-  }
-}
-
 TEST(GATConv, allowed_nodes_without_in_edges_get_the_bias) {
   GATConv layer = make<GATConv>(
       {.in_features = 2, .out_features = 3, .num_heads = 2, .allow_zero_in_degree = true});
@@ -273,7 +248,6 @@ TEST(GATConv, runs_without_edges_and_without_nodes) {
 }
 
 /// The layer without residual and bias, by one operator after another.
-
 at::Tensor composed(const GATConv& layer, const Topology& g, const at::Tensor& h,
                     const at::Tensor& edge_weight) {
   const std::int64_t heads = layer->options.num_heads, width = layer->options.out_features;
@@ -390,35 +364,16 @@ TEST(GATv2Conv, stays_within_its_rounding_in_every_dtype) {
   }
 }
 
-TEST(GATv2Conv, gradients_agree_with_differences) {
+TEST(GATv2Conv, gradients_of_shared_weights_agree_with_differences) {
   const Topology g = connected(6, 4, 9, 8);
-  for (const bool share : {false, true}) {
-    for (const std::int64_t in : {3, 4}) {  // 4: the residual is the identity
-      GATv2Conv layer = make<GATv2Conv>({.in_features = in,
-                                         .out_features = 2,
-                                         .num_heads = 2,
-                                         .residual = true,
-                                         .share_weights = share});
-      std::vector<at::Tensor> inputs = {
-          uniform({6, in}, at::kDouble, 9), uniform({1, 2, 2}, at::kDouble, 10),
-          uniform({4, in}, at::kDouble, 11), uniform({4}, at::kDouble, 12)};
-      std::vector<torch::nn::Linear> linears = {layer->fc_src};
-      for (const torch::nn::Linear& linear : {layer->fc_dst, layer->res_fc}) {
-        if (linear.is_empty() || linear.get() == layer->fc_src.get()) continue;
-        linears.push_back(linear);
-        inputs.push_back(uniform({4, in}, at::kDouble, 11 + 2 * linears.size()));
-        inputs.push_back(uniform({4}, at::kDouble, 12 + 2 * linears.size()));
-      }
-      const auto function = [&](const std::vector<at::Tensor>& values) {
-        layer->attn = values[1];
-        for (std::size_t i = 0; i < linears.size(); ++i) {
-          linears[i]->weight = values[2 + 2 * i];
-          linears[i]->bias = values[3 + 2 * i];
-        }
-        return layer(g, values[0]);
-      };
-      EXPECT_TRUE(gradcheck(function, inputs));
-    }
+  for (const std::int64_t in : {3, 4}) {
+    GATv2Conv layer = make<GATv2Conv>({.in_features = in,
+                                       .out_features = 2,
+                                       .num_heads = 2,
+                                       .residual = true,
+                                       .share_weights = true});
+    EXPECT_TRUE(module_gradcheck(*layer, [&](const auto& inputs) { return layer(g, inputs[0]); },
+                                 {uniform({6, in}, at::kDouble, 9)}));
   }
 }
 

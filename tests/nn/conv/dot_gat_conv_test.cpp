@@ -1,12 +1,10 @@
 #include <set>
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include "mezzo/amp/precision.h"
 #include "mezzo/nn/conv/attention_layers.h"
 
 #include "support/edge_attention.h"
-#include "support/gradcheck.h"
+#include "support/module_gradcheck.h"
 #include "support/nn_reference.h"
 #include "support/running_error.h"
 
@@ -86,27 +84,15 @@ TEST(DotGatConv, products_beyond_the_range_of_float16_are_divided_before) {
 TEST(DotGatConv, gradients_agree_with_differences) {
   const Topology g = connected(6, 4, 9, 8);
   DotGatConv layer = make({.in_features = 3, .out_features = 2, .num_heads = 2});
-  const auto function = [&](const std::vector<at::Tensor>& inputs) {
-    layer->fc->weight = inputs[1];
-    return layer(g, inputs[0]);
-  };
-  EXPECT_TRUE(
-      gradcheck(function, {uniform({6, 3}, at::kDouble, 9), uniform({4, 3}, at::kDouble, 10)}));
+  EXPECT_TRUE(module_gradcheck(*layer, [&](const auto& inputs) { return layer(g, inputs[0]); },
+                               {uniform({6, 3}, at::kDouble, 9)}));
 }
 
 TEST(DotGatConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
   const Topology square = connected(10, 10, 30, 15), rectangular = connected(10, 6, 30, 16);
+  DotGatConv layer = make({.in_features = 4, .out_features = 2, .num_heads = 2});
   for (const Topology& g : {square, rectangular}) {
-    DotGatConv layer = make({.in_features = 4, .out_features = 2, .num_heads = 2});
-    const at::Tensor h = sparse_numbers({10, 4}, 17);
-    const at::Tensor upstream = uniform({g.num_dst(), 2, 2}, at::kDouble, 18);
-    const auto run = [&](const at::Tensor& rows) {
-      const at::Tensor out = layer(g, rows);
-      return std::pair(out, torch::autograd::grad({out}, {layer->fc->weight}, {upstream})[0]);
-    };
-    const auto dense = run(h), sparse = run(h.to_sparse_csr());
-    EXPECT_TRUE(near_terms(sparse.first, dense.first, terms(g, layer)));
-    EXPECT_TRUE(near_terms(sparse.second, dense.second, 40 * terms(g, layer)));
+    expect_sparse_like_dense(layer, g, 4, 40 * terms(g, layer));
   }
 }
 

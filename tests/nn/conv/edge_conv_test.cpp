@@ -2,8 +2,6 @@
 
 #include <set>
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/graph/topology.h"
 
@@ -192,19 +190,8 @@ TEST(EdgeConv, evaluation_normalises_by_the_running_statistics) {
 }
 
 TEST(EdgeConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
-  const Topology g = connected(10, 7, 30, 14);
-  EdgeConv layer = make({.in_features = 5, .out_features = 4});
-  const at::Tensor h = sparse_numbers({10, 5}, 15), upstream = uniform({7, 4}, at::kDouble, 16);
-  const auto run = [&](const at::Tensor& rows) {
-    const at::Tensor value = layer(g, rows);
-    const auto gradients =
-        torch::autograd::grad({value}, {layer->theta->weight, layer->phi->weight}, {upstream});
-    return std::vector<at::Tensor>{value, gradients[0], gradients[1]};
-  };
-  const auto dense = run(h), sparse = run(h.to_sparse_csr());
-  for (std::size_t i = 0; i < dense.size(); ++i) {
-    EXPECT_TRUE(near_terms(sparse[i], dense[i], 400));
-  }
+  const EdgeConv layer = make({.in_features = 5, .out_features = 4});
+  expect_sparse_like_dense(layer, connected(10, 7, 30, 14), 5, 400);
 }
 
 TEST(EdgeConv, nodes_without_in_edges_are_an_error_unless_allowed_and_then_get_zero) {

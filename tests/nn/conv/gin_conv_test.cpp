@@ -6,7 +6,7 @@
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/model/mlp.h"
 
-#include "support/gradcheck.h"
+#include "support/module_gradcheck.h"
 #include "support/propagation_reference.h"
 
 namespace mezzo::test::gin_conv_test {
@@ -84,12 +84,9 @@ TEST(GINConv, gradients_agree_with_differences) {
   const Topology g = random_topology(6, 4, 11, 10);
   for (const Aggregator aggregator : kAggregators) {
     GINConv layer = make({.aggregator = aggregator, .learn_eps = true});
-    const auto function = [&](const std::vector<at::Tensor>& inputs) {
-      layer->eps = inputs[1];
-      return layer(g, inputs[0], inputs[2]);
-    };
-    EXPECT_TRUE(gradcheck(function, {uniform({6, 3}, at::kDouble, 11), numbers({0.25}),
-                                     uniform({11}, at::kDouble, 12)}));
+    EXPECT_TRUE(
+        module_gradcheck(*layer, [&](const auto& inputs) { return layer(g, inputs[0], inputs[1]); },
+                         {uniform({6, 3}, at::kDouble, 11), uniform({11}, at::kDouble, 12)}));
   }
 }
 

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include "mezzo/graph/graph.h"
 
-#include "support/gradcheck.h"
 #include "support/graphs.h"
+#include "support/module_gradcheck.h"
 #include "support/nn_reference.h"
 
 namespace mezzo::test::graph_conv_test {
@@ -95,14 +93,9 @@ TEST(GraphConv, gradients_agree_with_differences) {
   for (const DegreeNorm norm : kNorms) {
     for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
       GraphConv layer = make({.in_features = in, .out_features = out, .norm = norm});
-      const auto function = [&](const std::vector<at::Tensor>& inputs) {
-        layer->weight = inputs[1];
-        layer->bias = inputs[2];
-        return layer(g, inputs[0], inputs[3]);
-      };
-      EXPECT_TRUE(gradcheck(
-          function, {uniform({6, in}, at::kDouble, 9), uniform({in, out}, at::kDouble, 10),
-                     uniform({out}, at::kDouble, 11), uniform({g.num_edges()}, at::kDouble, 12)}));
+      EXPECT_TRUE(module_gradcheck(
+          *layer, [&](const auto& inputs) { return layer(g, inputs[0], inputs[1]); },
+          {uniform({6, in}, at::kDouble, 9), uniform({g.num_edges()}, at::kDouble, 12)}));
     }
   }
 }
@@ -110,19 +103,8 @@ TEST(GraphConv, gradients_agree_with_differences) {
 TEST(GraphConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
   const Topology g = connected(10, 10, 30, 13);
   for (const auto& [in, out] : {std::pair(4, 6), std::pair(6, 4)}) {
-    GraphConv layer = make({.in_features = in, .out_features = out});
-    const at::Tensor h = sparse_numbers({10, in}, 14),
-                     upstream = uniform({10, out}, at::kDouble, 15);
-    const auto run = [&](const at::Tensor& rows) {
-      const at::Tensor value = layer(g, rows);
-      const auto gradients =
-          torch::autograd::grad({value}, {layer->weight, layer->bias}, {upstream});
-      return std::vector<at::Tensor>{value, gradients[0], gradients[1]};
-    };
-    const auto dense = run(h), sparse = run(h.to_sparse_csr());
-    for (std::size_t i = 0; i < dense.size(); ++i) {
-      EXPECT_TRUE(near_terms(sparse[i], dense[i], 10 * terms(g, in)));
-    }
+    expect_sparse_like_dense(make({.in_features = in, .out_features = out}), g, in,
+                             10 * terms(g, in));
   }
 }
 

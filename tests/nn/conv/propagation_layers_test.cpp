@@ -1,13 +1,14 @@
 // The layers that multiply rows by the normalised adjacency matrix: SGConv, APPNPConv, TAGConv and
 // ChebConv.
 
+#include <type_traits>
+
 #include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/amp/precision.h"
 #include "mezzo/graph/graph.h"
 
-#include "support/gradcheck.h"
+#include "support/module_gradcheck.h"
 #include "support/propagation_reference.h"
 
 namespace mezzo::test::propagation_layers_test {
@@ -146,89 +147,33 @@ TEST(ChebConv, equals_the_dense_definition_in_every_dtype_and_order) {
   }
 }
 
-TEST(SGConv, gradients_agree_with_differences) {
+TEST(Propagation, gradients_agree_with_differences) {
   const Topology g = random_topology(6, 6, 12, 6);
-  for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
-    SGConv layer = make<SGConv>(SGConvOptions{
-        .in_features = in, .out_features = out, .k = 2, .allow_zero_in_degree = true});
-    const auto function = [&](const std::vector<at::Tensor>& inputs) {
-      layer->fc->weight = inputs[1];
-      layer->fc->bias = inputs[2];
-      return layer(g, inputs[0], inputs.size() > 3 ? inputs[3] : at::Tensor());
+  const at::Tensor weight = weights_of(g, at::kDouble),
+                   lambda_max = uniform({6}, at::kDouble, 10, 0.5, 2.0);
+  const auto expect_gradients = [&](auto layer, std::int64_t in) {
+    const at::Tensor h = uniform({6, in}, at::kDouble, 7);
+    const auto check = [&](auto function, const std::vector<at::Tensor>& inputs) {
+      EXPECT_TRUE(module_gradcheck(*layer, function, inputs));
     };
-    std::vector<at::Tensor> inputs = {uniform({6, in}, at::kDouble, 7),
-                                      uniform({out, in}, at::kDouble, 8),
-                                      uniform({out}, at::kDouble, 9)};
-    EXPECT_TRUE(gradcheck(function, inputs));
-    inputs.push_back(weights_of(g, at::kDouble));
-    EXPECT_TRUE(gradcheck(function, inputs));
-  }
-}
-
-TEST(TAGConv, gradients_agree_with_differences) {
-  const Topology g = random_topology(6, 6, 12, 6);
-  for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
-    TAGConv layer = make<TAGConv>(TAGConvOptions{.in_features = in, .out_features = out});
-    const auto function = [&](const std::vector<at::Tensor>& inputs) {
-      layer->lin->weight = inputs[1];
-      layer->lin->bias = inputs[2];
-      return layer(g, inputs[0], inputs.size() > 3 ? inputs[3] : at::Tensor());
-    };
-    std::vector<at::Tensor> inputs = {uniform({6, in}, at::kDouble, 7),
-                                      uniform({out, 3 * in}, at::kDouble, 8),
-                                      uniform({out}, at::kDouble, 9)};
-    EXPECT_TRUE(gradcheck(function, inputs));
-    inputs.push_back(weights_of(g, at::kDouble));
-    EXPECT_TRUE(gradcheck(function, inputs));
-  }
-}
-
-TEST(APPNPConv, gradients_agree_with_differences) {
-  const Topology g = random_topology(6, 6, 12, 6);
-  APPNPConv layer(APPNPConvOptions{.k = 3, .alpha = 0.25});
-  const at::Tensor h = uniform({6, 3}, at::kDouble, 7);
-  const auto function = [&](const std::vector<at::Tensor>& inputs) {
-    return layer(g, inputs[0], inputs.size() > 1 ? inputs[1] : at::Tensor());
-  };
-  EXPECT_TRUE(gradcheck(function, {h}));
-  EXPECT_TRUE(gradcheck(function, {h, weights_of(g, at::kDouble)}));
-}
-
-TEST(ChebConv, gradients_agree_with_differences) {
-  const Topology g = random_topology(6, 6, 12, 6);
-  const at::Tensor of_nodes = uniform({6}, at::kDouble, 10, 0.5, 2.0);
-  for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
-    for (const at::Tensor& lambda_max : {at::Tensor(), of_nodes}) {
-      ChebConv layer = make<ChebConv>(
-          ChebConvOptions{.in_features = in, .out_features = out, .k = 3, .activation = {}});
-      const auto function = [&](const std::vector<at::Tensor>& inputs) {
-        layer->linear->weight = inputs[1];
-        layer->linear->bias = inputs[2];
-        return layer(g, inputs[0], lambda_max);
-      };
-      EXPECT_TRUE(gradcheck(
-          function, {uniform({6, in}, at::kDouble, 7), uniform({out, 3 * in}, at::kDouble, 8),
-                     uniform({out}, at::kDouble, 9)}));
+    check([&](const auto& inputs) { return layer(g, inputs[0]); }, {h});
+    if constexpr (std::is_same_v<decltype(layer), ChebConv>) {
+      check([&](const auto& inputs) { return layer(g, inputs[0], lambda_max); }, {h});
+    } else {
+      check([&](const auto& inputs) { return layer(g, inputs[0], inputs[1]); }, {h, weight});
     }
-  }
-}
-
-/// Expects equal values and parameter gradients for sparse and dense rows.
-template <class Layer, class... Rest>
-void expect_sparse_like_dense(Layer layer, const Topology& g, std::int64_t in, double bound,
-                              const Rest&... rest) {
-  const at::Tensor h = sparse_numbers({g.num_src(), in}, 11);
-  const auto run = [&](const at::Tensor& rows) {
-    std::vector<at::Tensor> results = {layer(g, rows, rest...)};
-    const at::Tensor upstream = uniform(results[0].sizes(), at::kDouble, 12);
-    const auto gradients = torch::autograd::grad({results[0]}, layer->parameters(), {upstream});
-    results.insert(results.end(), gradients.begin(), gradients.end());
-    return results;
   };
-  const auto dense = run(h), sparse = run(h.to_sparse_csr());
-  for (std::size_t i = 0; i < dense.size(); ++i) {
-    EXPECT_TRUE(near_terms(sparse[i], dense[i], bound));
+  for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
+    expect_gradients(
+        make<SGConv>(SGConvOptions{
+            .in_features = in, .out_features = out, .k = 2, .allow_zero_in_degree = true}),
+        in);
+    expect_gradients(make<TAGConv>(TAGConvOptions{.in_features = in, .out_features = out}), in);
+    expect_gradients(make<ChebConv>(ChebConvOptions{
+                         .in_features = in, .out_features = out, .k = 3, .activation = {}}),
+                     in);
   }
+  expect_gradients(APPNPConv(APPNPConvOptions{.k = 3, .alpha = 0.25}), 3);
 }
 
 TEST(Propagation, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {

@@ -1,9 +1,8 @@
 
-#include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/nn/conv/aggregation_layers.h"
 
-#include "support/gradcheck.h"
+#include "support/module_gradcheck.h"
 #include "support/nn_reference.h"
 
 namespace mezzo::test::sage_conv_test {
@@ -94,23 +93,9 @@ TEST(SAGEConv, gradients_agree_with_differences) {
   for (const Aggregator aggregator : kAggregators) {
     for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
       SAGEConv layer = make({.in_features = in, .out_features = out, .aggregator = aggregator});
-      std::vector<at::Tensor> inputs = {uniform({6, in}, at::kDouble, 9)};
-      for (const auto& parameter : layer->parameters()) {
-        inputs.push_back(uniform(parameter.sizes(), at::kDouble, 9 + inputs.size()));
-      }
-      const auto function = [&](const std::vector<at::Tensor>& values) {
-        // parameters() lists the layer's own parameters first, then its submodules' in this order.
-        std::size_t next = 1;
-        if (layer->bias.defined()) layer->bias = values[next++];
-        for (torch::nn::Linear* part : {&layer->fc_pool, &layer->fc_neigh, &layer->fc_self}) {
-          if (part->is_empty()) continue;
-          (*part)->weight = values[next++];
-          if ((*part)->bias.defined()) (*part)->bias = values[next++];
-        }
-        EXPECT_EQ(next, values.size());
-        return layer(g, values[0]);
-      };
-      EXPECT_TRUE(gradcheck(function, inputs)) << name_of(nn::Aggregators{}, aggregator);
+      EXPECT_TRUE(module_gradcheck(*layer, [&](const auto& inputs) { return layer(g, inputs[0]); },
+                                   {uniform({6, in}, at::kDouble, 9)}))
+          << name_of(nn::Aggregators{}, aggregator);
     }
   }
 }
@@ -121,20 +106,9 @@ TEST(SAGEConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
   for (const Topology& g : {square, rectangular}) {
     for (const Aggregator aggregator : kAggregators) {
       for (const auto& [in, out] : kWidths) {
-        SAGEConv layer = make({.in_features = in, .out_features = out, .aggregator = aggregator});
-        const at::Tensor h = sparse_numbers({10, in}, 15);
-        const at::Tensor upstream = uniform({g.num_dst(), out}, at::kDouble, 16);
-        const auto run = [&](const at::Tensor& rows) {
-          std::vector<at::Tensor> results = {layer(g, rows)};
-          const auto gradients =
-              torch::autograd::grad({results[0]}, layer->parameters(), {upstream});
-          results.insert(results.end(), gradients.begin(), gradients.end());
-          return results;
-        };
-        const auto dense = run(h), sparse = run(h.to_sparse_csr());
-        for (std::size_t i = 0; i < dense.size(); ++i) {
-          EXPECT_TRUE(near_terms(sparse[i], dense[i], 10 * out * terms(g, in)));
-        }
+        expect_sparse_like_dense(
+            make({.in_features = in, .out_features = out, .aggregator = aggregator}), g, in,
+            10 * out * terms(g, in));
       }
     }
   }
