@@ -16,7 +16,6 @@ namespace mezzo::test {
 namespace {
 
 using amp::CapturedStep;
-using amp::CapturedStepOptions;
 
 /// Calls of a graph.
 struct Calls {

@@ -68,11 +68,8 @@ class Learner {
                  .seed = 11}),
         group_(group) {
     at::manual_seed(5);
-    model_ = nn::Model(nn::ModelOptions{.kind = nn::ModelKind::kSage,
-                                        .in_features = kWidth,
-                                        .hidden_features = 8,
-                                        .out_features = kClasses,
-                                        .dropout = 0});
+    model_ = nn::Model(kWidth, kClasses,
+                       {.kind = nn::ModelKind::kSage, .hidden_features = 8, .dropout = 0});
   }
 
   BlockLoader& loader() { return loader_; }

@@ -123,15 +123,14 @@ Topology edgeless(std::int64_t nodes) {
 /// Ignores edges; every call returns an equal model.
 nn::Model row_model(std::int64_t num_layers, const nn::NormalizationFactory& batch_normalization) {
   at::manual_seed(7);
-  return nn::Model(nn::ModelOptions{.kind = nn::ModelKind::kMlp,
-                                    .in_features = 4,
-                                    .hidden_features = 5,
-                                    .out_features = 2,
-                                    .num_layers = num_layers,
-                                    .dropout = 0,
-                                    .normalization = nn::Normalization::kBatch,
-                                    .batch_normalization = batch_normalization,
-                                    .skip = num_layers > 2});
+  return nn::Model(4, 2,
+                   {.kind = nn::ModelKind::kMlp,
+                    .hidden_features = 5,
+                    .num_layers = num_layers,
+                    .dropout = 0,
+                    .normalization = nn::Normalization::kBatch,
+                    .batch_normalization = batch_normalization,
+                    .skip = num_layers > 2});
 }
 
 TEST(SyncBatchNorm, a_model_over_ranks_equals_one_on_the_joined_rows) {

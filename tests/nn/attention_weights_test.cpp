@@ -12,11 +12,8 @@ namespace mezzo::test::attention_weights_test {
 namespace {
 
 using nn::DotGatConv;
-using nn::DotGatConvOptions;
 using nn::GATConv;
-using nn::GATConvOptions;
 using nn::GATv2Conv;
-using nn::GATv2ConvOptions;
 
 constexpr std::int64_t kIn = 4, kOut = 3, kHeads = 2;
 
@@ -93,24 +90,17 @@ void expect_definition(Layer layer) {
 }
 
 TEST(AttentionWeights, equal_the_definition_beside_the_result_of_forward) {
-  expect_definition(drawn(GATConv(GATConvOptions{
-      .in_features = kIn, .out_features = kOut, .num_heads = kHeads, .residual = true})));
-  expect_definition(drawn(GATv2Conv(GATv2ConvOptions{
-      .in_features = kIn, .out_features = kOut, .num_heads = kHeads, .residual = true})));
-  expect_definition(drawn(DotGatConv(
-      DotGatConvOptions{.in_features = kIn, .out_features = kOut, .num_heads = kHeads})));
+  expect_definition(drawn(GATConv(kIn, kOut, {.num_heads = kHeads, .residual = true})));
+  expect_definition(drawn(GATv2Conv(kIn, kOut, {.num_heads = kHeads, .residual = true})));
+  expect_definition(drawn(DotGatConv(kIn, kOut, {.num_heads = kHeads})));
 }
 
 TEST(AttentionWeights, of_layers_that_have_them_anyway_come_with_the_bits_of_forward) {
   const Topology g = connected(12, 12, 40, 4);
   for (const DTypeInfo& dtype : dtypes()) {
     const at::Tensor h = uniform({12, kIn}, dtype.scalar, 5);
-    GATv2Conv second = drawn(
-        GATv2Conv(GATv2ConvOptions{.in_features = kIn, .out_features = kOut, .num_heads = kHeads}),
-        dtype.scalar);
-    DotGatConv dot = drawn(DotGatConv(DotGatConvOptions{
-                               .in_features = kIn, .out_features = kOut, .num_heads = kHeads}),
-                           dtype.scalar);
+    GATv2Conv second = drawn(GATv2Conv(kIn, kOut, {.num_heads = kHeads}), dtype.scalar);
+    DotGatConv dot = drawn(DotGatConv(kIn, kOut, {.num_heads = kHeads}), dtype.scalar);
     EXPECT_TRUE(same_bits(second->forward_with_attention(g, h).first, second(g, h)));
     EXPECT_TRUE(same_bits(dot->forward_with_attention(g, h).first, dot(g, h)));
   }
@@ -121,9 +111,7 @@ TEST(AttentionWeights, of_gat_conv_stay_float32_beside_sixteen_bit_rows_also_und
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     for (const bool autocast : {false, true}) {
       SCOPED_TRACE(testing::Message() << dtype.name << ", autocast " << autocast);
-      GATConv layer = drawn(
-          GATConv(GATConvOptions{.in_features = kIn, .out_features = kOut, .num_heads = kHeads}),
-          dtype.scalar);
+      GATConv layer = drawn(GATConv(kIn, kOut, {.num_heads = kHeads}), dtype.scalar);
       if (autocast) layer->to(at::kFloat);
       const at::Tensor h = uniform({20, kIn}, dtype.scalar, 7);
       const auto run = [&] {
@@ -156,11 +144,8 @@ TEST(AttentionWeights, are_those_after_dropout_and_edge_weight) {
   const Topology g = connected(30, 30, 200, 8);
   const at::Tensor h = uniform({30, kIn}, at::kDouble, 9);
   const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 10, 0.5, 2);
-  GATConv layer = drawn(GATConv(GATConvOptions{.in_features = kIn,
-                                               .out_features = kOut,
-                                               .num_heads = kHeads,
-                                               .attention_dropout = 0.5,
-                                               .bias = false}));
+  GATConv layer =
+      drawn(GATConv(kIn, kOut, {.num_heads = kHeads, .attention_dropout = 0.5, .bias = false}));
   at::manual_seed(3);
   const at::Tensor fused = layer(g, h, weight);
   at::manual_seed(3);
@@ -175,8 +160,7 @@ TEST(AttentionWeights, are_those_after_dropout_and_edge_weight) {
   layer->eval();
   EXPECT_TRUE(near_terms(layer->forward_with_attention(g, h, weight).second, whole, 2 * terms(g)));
 
-  GATv2Conv second = drawn(GATv2Conv(GATv2ConvOptions{
-      .in_features = kIn, .out_features = kOut, .num_heads = kHeads, .attention_dropout = 0.5}));
+  GATv2Conv second = drawn(GATv2Conv(kIn, kOut, {.num_heads = kHeads, .attention_dropout = 0.5}));
   const at::Tensor dropped = second->forward_with_attention(g, h).second.detach();
   const at::Tensor present = dropped.ne(0).to(at::kDouble);
   EXPECT_LT(present.mean().item<double>(), 0.7);
@@ -195,20 +179,14 @@ void expect_gradients(Layer layer) {
 }
 
 TEST(AttentionWeights, gradients_flow_through_them_and_agree_with_differences) {
-  expect_gradients(drawn(
-      GATConv(GATConvOptions{.in_features = kIn, .out_features = kOut, .num_heads = kHeads})));
-  expect_gradients(drawn(
-      GATv2Conv(GATv2ConvOptions{.in_features = kIn, .out_features = kOut, .num_heads = kHeads})));
-  expect_gradients(drawn(DotGatConv(
-      DotGatConvOptions{.in_features = kIn, .out_features = kOut, .num_heads = kHeads})));
+  expect_gradients(drawn(GATConv(kIn, kOut, {.num_heads = kHeads})));
+  expect_gradients(drawn(GATv2Conv(kIn, kOut, {.num_heads = kHeads})));
+  expect_gradients(drawn(DotGatConv(kIn, kOut, {.num_heads = kHeads})));
 }
 
 TEST(AttentionWeights, of_no_edges_are_none) {
   const Topology g = topology_of({}, {}, 3, 3);
-  GATConv layer = drawn(GATConv(GATConvOptions{.in_features = kIn,
-                                               .out_features = kOut,
-                                               .num_heads = kHeads,
-                                               .allow_zero_in_degree = true}));
+  GATConv layer = drawn(GATConv(kIn, kOut, {.num_heads = kHeads, .allow_zero_in_degree = true}));
   const at::Tensor h = uniform({3, kIn}, at::kDouble, 13);
   const auto [out, attention] = layer->forward_with_attention(g, h);
   EXPECT_EQ(attention.sizes(), (std::vector<std::int64_t>{0, kHeads, 1}));

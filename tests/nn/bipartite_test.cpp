@@ -13,17 +13,12 @@ namespace {
 
 using nn::Aggregator;
 using nn::DotGatConv;
-using nn::DotGatConvOptions;
 using nn::EdgeConv;
-using nn::EdgeConvOptions;
 using nn::GATConv;
-using nn::GATConvOptions;
 using nn::GATv2Conv;
-using nn::GATv2ConvOptions;
 using nn::GINConv;
 using nn::GINConvOptions;
 using nn::SAGEConv;
-using nn::SAGEConvOptions;
 
 constexpr std::int64_t kIn = 4, kInDst = 5, kOut = 3, kHeads = 2;
 
@@ -97,11 +92,8 @@ void expect_gradients(Layer layer, std::int64_t width_dst) {
 TEST(Bipartite, gat_conv_equals_the_definition_with_one_and_with_two_widths) {
   for (const std::int64_t width_dst : {kIn, kInDst}) {
     const bool two = width_dst == kInDst;
-    GATConv layer = drawn(GATConv(GATConvOptions{.in_features = kIn,
-                                                 .in_features_dst = two ? kInDst : 0,
-                                                 .out_features = kOut,
-                                                 .num_heads = kHeads,
-                                                 .residual = true}));
+    GATConv layer = drawn(GATConv(
+        kIn, kOut, {.in_features_dst = two ? kInDst : 0, .num_heads = kHeads, .residual = true}));
     for_each_graph(width_dst, [&](const Topology& g, const at::Tensor& src, const at::Tensor& dst) {
       const at::Tensor sent = by_heads(plain(two ? layer->fc_src : layer->fc, src));
       const at::Tensor received = by_heads(plain(two ? layer->fc_dst : layer->fc, dst));
@@ -124,12 +116,11 @@ TEST(Bipartite, gatv2_conv_equals_the_definition) {
   for (const std::int64_t width_dst : {kIn, kInDst}) {
     for (const bool share : {false, true}) {
       if (share && width_dst != kIn) continue;
-      GATv2Conv layer = drawn(GATv2Conv(GATv2ConvOptions{.in_features = kIn,
-                                                         .in_features_dst = width_dst,
-                                                         .out_features = kOut,
-                                                         .num_heads = kHeads,
-                                                         .residual = true,
-                                                         .share_weights = share}));
+      GATv2Conv layer = drawn(GATv2Conv(kIn, kOut,
+                                        {.in_features_dst = width_dst,
+                                         .num_heads = kHeads,
+                                         .residual = true,
+                                         .share_weights = share}));
       for_each_graph(
           width_dst, [&](const Topology& g, const at::Tensor& src, const at::Tensor& dst) {
             const auto logits = [&](const at::Tensor& sent_rows, const at::Tensor& own) {
@@ -148,10 +139,8 @@ TEST(Bipartite, gatv2_conv_equals_the_definition) {
 TEST(Bipartite, dot_gat_conv_equals_the_definition_with_one_and_with_two_widths) {
   for (const std::int64_t width_dst : {kIn, kInDst}) {
     const bool two = width_dst == kInDst;
-    DotGatConv layer = drawn(DotGatConv(DotGatConvOptions{.in_features = kIn,
-                                                          .in_features_dst = two ? kInDst : 0,
-                                                          .out_features = kOut,
-                                                          .num_heads = kHeads}));
+    DotGatConv layer =
+        drawn(DotGatConv(kIn, kOut, {.in_features_dst = two ? kInDst : 0, .num_heads = kHeads}));
     for_each_graph(width_dst, [&](const Topology& g, const at::Tensor& src, const at::Tensor& dst) {
       const auto logits = [](const at::Tensor& sent_rows, const at::Tensor& own) {
         return (sent_rows * own).sum(-1) / std::sqrt(static_cast<double>(kOut));
@@ -190,10 +179,8 @@ TEST(Bipartite, sage_conv_equals_the_definition_for_every_aggregator_in_either_o
     for (const std::int64_t out : {std::int64_t{3}, std::int64_t{7}}) {
       const bool two = aggregator != Aggregator::kGcn;
       SCOPED_TRACE(testing::Message() << name_of(nn::Aggregators{}, aggregator) << " to " << out);
-      SAGEConv layer = drawn(SAGEConv(SAGEConvOptions{.in_features = kIn,
-                                                      .in_features_dst = two ? kInDst : 0,
-                                                      .out_features = out,
-                                                      .aggregator = aggregator}));
+      SAGEConv layer = drawn(
+          SAGEConv(kIn, out, {.in_features_dst = two ? kInDst : 0, .aggregator = aggregator}));
       const std::int64_t width_dst = two ? kInDst : kIn;
       for_each_graph(
           width_dst, [&](const Topology& g, const at::Tensor& src, const at::Tensor& dst) {
@@ -228,7 +215,7 @@ TEST(Bipartite, gin_conv_equals_the_definition_for_every_aggregator) {
 }
 
 TEST(Bipartite, edge_conv_equals_the_definition) {
-  EdgeConv layer = drawn(EdgeConv(EdgeConvOptions{.in_features = kIn, .out_features = kOut}));
+  EdgeConv layer = drawn(EdgeConv(kIn, kOut));
   for_each_graph(kIn, [&](const Topology& g, const at::Tensor& src, const at::Tensor& dst) {
     std::vector<at::Tensor> rows;
     for (std::int64_t v = 0; v < g.num_dst(); ++v) {
@@ -244,7 +231,7 @@ TEST(Bipartite, edge_conv_equals_the_definition) {
 TEST(Bipartite, edge_conv_normalises_the_messages_of_a_pair) {
   const Topology g = connected(9, 5, 20, 10);
   const at::Tensor h = uniform({9, kIn}, at::kDouble, 11);
-  EdgeConv layer(EdgeConvOptions{.in_features = kIn, .out_features = kOut, .batch_norm = true});
+  EdgeConv layer(kIn, kOut, {.batch_norm = true});
   layer->to(at::kDouble);  // its running statistics too
   layer = drawn(layer);
   // Normalization multiplies rounding errors by at most 1 / sqrt(1e-5).
@@ -262,18 +249,14 @@ TEST(Bipartite, sparse_rows_of_either_side_give_what_dense_ones_give) {
     EXPECT_TRUE(near_terms(layer(g, std::pair(src, sparse_dst)), dense, 2 * terms(g)));
     EXPECT_TRUE(near_terms(layer(g, std::pair(sparse_src, sparse_dst)), dense, 2 * terms(g)));
   };
-  expect_same(drawn(GATConv(GATConvOptions{
-      .in_features = kIn, .out_features = kOut, .num_heads = kHeads, .residual = true})));
-  expect_same(drawn(GATv2Conv(GATv2ConvOptions{
-      .in_features = kIn, .out_features = kOut, .num_heads = kHeads, .residual = true})));
-  expect_same(drawn(DotGatConv(
-      DotGatConvOptions{.in_features = kIn, .out_features = kOut, .num_heads = kHeads})));
+  expect_same(drawn(GATConv(kIn, kOut, {.num_heads = kHeads, .residual = true})));
+  expect_same(drawn(GATv2Conv(kIn, kOut, {.num_heads = kHeads, .residual = true})));
+  expect_same(drawn(DotGatConv(kIn, kOut, {.num_heads = kHeads})));
   for (const Aggregator aggregator : {Aggregator::kMean, Aggregator::kGcn, Aggregator::kPool}) {
-    expect_same(drawn(SAGEConv(
-        SAGEConvOptions{.in_features = kIn, .out_features = 7, .aggregator = aggregator})));
+    expect_same(drawn(SAGEConv(kIn, 7, {.aggregator = aggregator})));
   }
   expect_same(placed(GINConv(GINConvOptions{})));
-  expect_same(drawn(EdgeConv(EdgeConvOptions{.in_features = kIn, .out_features = kOut})));
+  expect_same(drawn(EdgeConv(kIn, kOut)));
 }
 
 TEST(Bipartite, a_pair_of_the_same_rows_gives_what_one_tensor_gives) {
@@ -282,43 +265,30 @@ TEST(Bipartite, a_pair_of_the_same_rows_gives_what_one_tensor_gives) {
   const auto expect_same = [&](auto layer) {
     EXPECT_TRUE(near_terms(layer(g, std::pair(h, own)), layer(g, h), 2 * terms(g)));
   };
-  expect_same(drawn(
-      GATConv(GATConvOptions{.in_features = kIn, .out_features = kOut, .num_heads = kHeads})));
+  expect_same(drawn(GATConv(kIn, kOut, {.num_heads = kHeads})));
   // Two sets of weights: one tensor is both sides there, too.
-  expect_same(drawn(GATConv(GATConvOptions{
-      .in_features = kIn, .in_features_dst = kIn, .out_features = kOut, .num_heads = kHeads})));
-  expect_same(drawn(DotGatConv(DotGatConvOptions{
-      .in_features = kIn, .in_features_dst = kIn, .out_features = kOut, .num_heads = kHeads})));
-  expect_same(drawn(SAGEConv(SAGEConvOptions{.in_features = kIn, .out_features = kOut})));
-  expect_same(drawn(EdgeConv(EdgeConvOptions{.in_features = kIn, .out_features = kOut})));
+  expect_same(drawn(GATConv(kIn, kOut, {.in_features_dst = kIn, .num_heads = kHeads})));
+  expect_same(drawn(DotGatConv(kIn, kOut, {.in_features_dst = kIn, .num_heads = kHeads})));
+  expect_same(drawn(SAGEConv(kIn, kOut)));
+  expect_same(drawn(EdgeConv(kIn, kOut)));
 }
 
 TEST(Bipartite, layers_have_the_parameters_of_dgl) {
   using Shapes = std::set<std::string>;
-  EXPECT_EQ(parameter_shapes(*GATConv(GATConvOptions{.in_features = 4,
-                                                     .in_features_dst = 5,
-                                                     .out_features = 3,
-                                                     .num_heads = 2,
-                                                     .residual = true})),
-            (Shapes{"fc_src.weight [6, 4]", "fc_dst.weight [6, 5]", "attn_l [1, 2, 3]",
-                    "attn_r [1, 2, 3]", "res_fc.weight [6, 5]", "res_fc.bias [6]"}));
-  EXPECT_EQ(parameter_shapes(*GATv2Conv(GATv2ConvOptions{.in_features = 6,
-                                                         .in_features_dst = 5,
-                                                         .out_features = 3,
-                                                         .num_heads = 2,
-                                                         .residual = true,
-                                                         .bias = false})),
+  EXPECT_EQ(
+      parameter_shapes(*GATConv(4, 3, {.in_features_dst = 5, .num_heads = 2, .residual = true})),
+      (Shapes{"fc_src.weight [6, 4]", "fc_dst.weight [6, 5]", "attn_l [1, 2, 3]",
+              "attn_r [1, 2, 3]", "res_fc.weight [6, 5]", "res_fc.bias [6]"}));
+  EXPECT_EQ(parameter_shapes(*GATv2Conv(
+                6, 3, {.in_features_dst = 5, .num_heads = 2, .residual = true, .bias = false})),
             (Shapes{"fc_src.weight [6, 6]", "fc_dst.weight [6, 5]", "attn [1, 2, 3]",
                     "res_fc.weight [6, 5]"}));
-  EXPECT_EQ(parameter_shapes(*DotGatConv(DotGatConvOptions{
-                .in_features = 4, .in_features_dst = 5, .out_features = 3, .num_heads = 2})),
+  EXPECT_EQ(parameter_shapes(*DotGatConv(4, 3, {.in_features_dst = 5, .num_heads = 2})),
             (Shapes{"fc_src.weight [6, 4]", "fc_dst.weight [6, 5]"}));
-  EXPECT_EQ(parameter_shapes(*SAGEConv(SAGEConvOptions{.in_features = 4,
-                                                       .in_features_dst = 5,
-                                                       .out_features = 3,
-                                                       .aggregator = Aggregator::kPool})),
-            (Shapes{"fc_pool.weight [4, 4]", "fc_pool.bias [4]", "fc_self.weight [3, 5]",
-                    "fc_self.bias [3]", "fc_neigh.weight [3, 4]"}));
+  EXPECT_EQ(
+      parameter_shapes(*SAGEConv(4, 3, {.in_features_dst = 5, .aggregator = Aggregator::kPool})),
+      (Shapes{"fc_pool.weight [4, 4]", "fc_pool.bias [4]", "fc_self.weight [3, 5]",
+              "fc_self.bias [3]", "fc_neigh.weight [3, 4]"}));
 }
 
 TEST(Bipartite, wrong_pairs_are_errors_that_say_what_was_expected) {
@@ -326,8 +296,7 @@ TEST(Bipartite, wrong_pairs_are_errors_that_say_what_was_expected) {
   const auto rows = [](std::int64_t count, std::int64_t width) {
     return at::zeros({count, width}, on_device(at::kDouble));
   };
-  GATConv layer = drawn(
-      GATConv(GATConvOptions{.in_features = kIn, .in_features_dst = kInDst, .out_features = kOut}));
+  GATConv layer = drawn(GATConv(kIn, kOut, {.in_features_dst = kInDst}));
   const auto error = [&](const at::Tensor& src, const at::Tensor& dst) {
     return error_of([&] { layer(g, std::pair(src, dst)); });
   };
@@ -345,20 +314,15 @@ TEST(Bipartite, wrong_pairs_are_errors_that_say_what_was_expected) {
                gin(g, std::pair(rows(4, kIn), rows(6, kInDst))));
   const at::Tensor single = rows(6, kIn).to(at::kFloat);
   EXPECT_ERROR("GINConv:expectedrows", gin(g, std::pair(rows(4, kIn), single)));
-  EdgeConv edges = drawn(EdgeConv(EdgeConvOptions{.in_features = kIn, .out_features = kOut}));
+  EdgeConv edges = drawn(EdgeConv(kIn, kOut));
   EXPECT_ERROR("EdgeConv:expectedfloatinghofthedestinations[6,4]",
                edges(g, std::pair(rows(4, kIn), rows(6, kInDst))));
 
-  EXPECT_ERROR("in_features_dst", GATConv wrong(GATConvOptions{
-                                      .in_features = 3, .in_features_dst = -1, .out_features = 2}));
-  EXPECT_ERROR(
-      "share_weights",
-      GATv2Conv wrong(GATv2ConvOptions{
-          .in_features = 3, .in_features_dst = 4, .out_features = 2, .share_weights = true}));
-  EXPECT_ERROR("in_features_dst", SAGEConv wrong(SAGEConvOptions{.in_features = 3,
-                                                                 .in_features_dst = 4,
-                                                                 .out_features = 2,
-                                                                 .aggregator = Aggregator::kGcn}));
+  EXPECT_ERROR("in_features_dst", GATConv wrong(3, 2, {.in_features_dst = -1}));
+  EXPECT_ERROR("share_weights",
+               GATv2Conv wrong(3, 2, {.in_features_dst = 4, .share_weights = true}));
+  EXPECT_ERROR("in_features_dst",
+               SAGEConv wrong(3, 2, {.in_features_dst = 4, .aggregator = Aggregator::kGcn}));
 }
 
 }  // namespace

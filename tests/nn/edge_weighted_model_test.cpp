@@ -51,8 +51,7 @@ TEST(EdgeWeightedModel, sage_multiplies_the_messages_for_every_aggregator_in_eit
   for (const Aggregator aggregator : {Aggregator::kMean, Aggregator::kGcn, Aggregator::kPool}) {
     for (const auto& [in, out] : {std::pair<int, int>{3, 7}, {7, 3}}) {
       SCOPED_TRACE(testing::Message() << name_of(nn::Aggregators{}, aggregator) << " " << in);
-      SAGEConv layer(
-          nn::SAGEConvOptions{.in_features = in, .out_features = out, .aggregator = aggregator});
+      SAGEConv layer(in, out, {.aggregator = aggregator});
       randomise(*layer, at::kDouble);
       const at::Tensor h = uniform({9, in}, at::kDouble, 5);
       const double terms = (max_in_degree(g) + 1) * static_cast<double>(in * (in + 1) + 4);
@@ -64,21 +63,20 @@ TEST(EdgeWeightedModel, sage_multiplies_the_messages_for_every_aggregator_in_eit
 
 TEST(EdgeWeightedModel, sage_refuses_weights_of_another_shape) {
   const Topology g = random_topology(9, 5, 20, 2);
-  SAGEConv layer(nn::SAGEConvOptions{.in_features = 3, .out_features = 2});
+  SAGEConv layer(3, 2);
   const at::Tensor h = at::zeros({9, 3}, on_device(at::kFloat));
   const at::Tensor short_weight = at::ones({19}, on_device(at::kFloat));
   EXPECT_ERROR("edge_weight[20]", layer(g, h, short_weight));
 }
 
 Model model_of(ModelKind kind, std::int64_t num_layers) {
-  Model model(nn::ModelOptions{.kind = kind,
-                               .in_features = 5,
-                               .hidden_features = 4,
-                               .out_features = 3,
-                               .num_layers = num_layers,
-                               .num_heads = 2,
-                               .dropout = 0,
-                               .allow_zero_in_degree = true});
+  Model model(5, 3,
+              {.kind = kind,
+               .hidden_features = 4,
+               .num_layers = num_layers,
+               .num_heads = 2,
+               .dropout = 0,
+               .allow_zero_in_degree = true});
   randomise(*model, at::kDouble);
   return model;
 }
@@ -119,12 +117,8 @@ TEST(EdgeWeightedModel, weights_of_blocks_are_refused_beside_other_aggregators_t
   const at::Tensor rows = uniform({batch.input_nodes.size(0), 5}, at::kDouble, 3);
   for (const Aggregator aggregator : {Aggregator::kGcn, Aggregator::kPool, Aggregator::kLstm}) {
     SCOPED_TRACE(name_of(nn::Aggregators{}, aggregator));
-    Model model(nn::ModelOptions{.kind = ModelKind::kSage,
-                                 .in_features = 5,
-                                 .out_features = 3,
-                                 .num_layers = 1,
-                                 .dropout = 0,
-                                 .aggregator = aggregator});
+    Model model(
+        5, 3, {.kind = ModelKind::kSage, .num_layers = 1, .dropout = 0, .aggregator = aggregator});
     randomise(*model, at::kDouble);
     EXPECT_ERROR(
         fragments("aggregatormean", "got" + std::string(name_of(nn::Aggregators{}, aggregator))),

@@ -198,11 +198,8 @@ void expect_dtypes(Run run, std::int64_t in_features) {
 }
 
 TEST(LowPrecision, parts_in_float32_have_float32_parameters) {
-  Model model = placed(Model(ModelOptions{.kind = ModelKind::kMlp,
-                                          .in_features = kIn,
-                                          .out_features = kClasses,
-                                          .dropout = 0,
-                                          .keep_float32 = {"layer1"}}));
+  Model model = placed(
+      Model(kIn, kClasses, {.kind = ModelKind::kMlp, .dropout = 0, .keep_float32 = {"layer1"}}));
   model->to(at::kBFloat16);
   const Topology g = connected(20, 20, 60, 4);
   const at::Tensor x = uniform({20, kIn}, at::kBFloat16, 5);
@@ -215,25 +212,23 @@ TEST(LowPrecision, parts_in_float32_have_float32_parameters) {
 TEST(LowPrecision, a_float32_layer_in_a_region_gives_sixteen_bits) {
   const Topology g = connected(20, 20, 60, 4);
   for (const std::int64_t out : {3, 6}) {  // either order of product and aggregation
-    nn::GraphConv gcn(nn::GraphConvOptions{.in_features = 4, .out_features = out});
+    nn::GraphConv gcn(4, out);
     gcn->to(test_device());
     const at::Tensor weight = uniform({g.num_edges()}, at::kFloat, 6);  // float32 beside the rows
     expect_dtypes([&](const at::Tensor& x) { return gcn(g, x, weight); }, 4);
     for (const nn::Aggregator aggregator :
          {nn::Aggregator::kMean, nn::Aggregator::kGcn, nn::Aggregator::kPool}) {
-      nn::SAGEConv sage(
-          nn::SAGEConvOptions{.in_features = 4, .out_features = out, .aggregator = aggregator});
+      nn::SAGEConv sage(4, out, {.aggregator = aggregator});
       sage->to(test_device());
       expect_dtypes([&](const at::Tensor& x) { return sage(g, x); }, 4);
     }
   }
   for (const std::int64_t in : {4, 6}) {  // 6: the residual is the identity
-    nn::GATConv gat(
-        nn::GATConvOptions{.in_features = in, .out_features = 3, .num_heads = 2, .residual = true});
+    nn::GATConv gat(in, 3, {.num_heads = 2, .residual = true});
     gat->to(test_device());
     expect_dtypes([&](const at::Tensor& x) { return gat(g, x); }, in);
   }
-  nn::MLP mlp = placed(nn::MLP(nn::MLPOptions{.in_features = 4, .out_features = 3}));
+  nn::MLP mlp = placed(nn::MLP(4, 3));
   expect_dtypes([&](const at::Tensor& x) { return mlp(x); }, 4);
 }
 

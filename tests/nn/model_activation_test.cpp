@@ -9,8 +9,7 @@ namespace mezzo::test {
 namespace {
 
 nn::Activation gat_activation() {
-  const nn::Model model(nn::ModelOptions{
-      .kind = nn::ModelKind::kGat, .in_features = 2, .hidden_features = 2, .out_features = 2});
+  const nn::Model model(2, 2, {.kind = nn::ModelKind::kGat, .hidden_features = 2});
   return model->options.activation;
 }
 

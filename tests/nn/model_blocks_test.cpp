@@ -249,12 +249,11 @@ TEST(ModelOnBlocks, layers_refuse_a_block_whose_sources_lack_the_destinations) {
     EXPECT_TRUE(mentions(text, "include_dst_in_src=false"))
         << name_of(nn::ModelKinds{}, options.kind);
   }
-  nn::SAGEConv sage(nn::SAGEConvOptions{.in_features = kWidth, .out_features = 2});
+  nn::SAGEConv sage(kWidth, 2);
   randomise(*sage, at::kDouble);
   EXPECT_ERROR("SAGEConv:expected", sage(separate, rows(separate)));
   // GraphConv reads no rows of the destinations.
-  nn::GraphConv conv(nn::GraphConvOptions{
-      .in_features = kWidth, .out_features = 2, .norm = nn::DegreeNorm::kNone});
+  nn::GraphConv conv(kWidth, 2, {.norm = nn::DegreeNorm::kNone});
   randomise(*conv, at::kDouble);
   EXPECT_TRUE(same_sums(conv(separate, rows(separate)), conv(whole, rows(whole))));
 }

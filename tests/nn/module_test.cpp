@@ -228,8 +228,7 @@ TEST(Module, prints_its_name_sizes_and_options) {
 }
 
 TEST(Module, prints_its_parts_as_libtorch_does) {
-  nn::Model model(nn::ModelOptions{
-      .kind = nn::ModelKind::kSage, .in_features = 4, .out_features = 3, .num_layers = 1});
+  nn::Model model(4, 3, {.kind = nn::ModelKind::kSage, .num_layers = 1});
   std::ostringstream text;
   text << model;
   EXPECT_EQ(text.str(),

@@ -179,7 +179,7 @@ TEST(Pooling, a_layer_and_a_readout_of_a_batch_give_what_they_give_part_by_part)
     parts.push_back(part);
   }
   const Graph joined = batch(parts);
-  nn::EdgeConv layer(nn::EdgeConvOptions{.in_features = 3, .out_features = 4});
+  nn::EdgeConv layer(3, 4);
   WeightAndSum readout(4);
   layer->to(test_device());
   readout->to(test_device());
@@ -214,7 +214,7 @@ TEST(GlobalAttentionPooling, has_the_parameters_of_its_modules) {
   const GlobalAttentionPooling plain{AnyModule(Linear(3, 1))};
   EXPECT_EQ(parameter_shapes(*plain),
             (std::set<std::string>{"gate_nn.weight [1, 3]", "gate_nn.bias [1]"}));
-  const nn::MLP feat(nn::MLPOptions{.in_features = 3, .hidden_features = 4, .out_features = 2});
+  const nn::MLP feat(3, 2, {.hidden_features = 4});
   const GlobalAttentionPooling both(AnyModule(Linear(3, 1)), AnyModule(feat));
   EXPECT_EQ(parameter_shapes(*both),
             (std::set<std::string>{"gate_nn.weight [1, 3]", "gate_nn.bias [1]",

@@ -232,8 +232,7 @@ TEST(SageLstm, stays_within_its_rounding_in_every_dtype_also_under_autocast) {
 /// keeps a cell of 0 and multiplies its candidate by 1/2; unit 1, which nothing after it reads, has
 /// the state tanh(1) from the first step on.
 SAGEConv constant_gates() {
-  SAGEConv layer(
-      SAGEConvOptions{.in_features = 2, .out_features = 1, .aggregator = Aggregator::kLstm});
+  SAGEConv layer(2, 1, {.aggregator = Aggregator::kLstm});
   const c10::NoGradGuard no_grad;
   for (auto& parameter : layer->named_parameters()) parameter.value().zero_();
   layer->fc_neigh->weight[0][0].fill_(1);
@@ -276,8 +275,7 @@ TEST(SageLstm, autocast_sums_the_gradients_of_all_steps_in_float32) {
 }
 
 TEST(SageLstm, has_the_parameters_of_dgl) {
-  const SAGEConv layer(
-      SAGEConvOptions{.in_features = 5, .out_features = 4, .aggregator = Aggregator::kLstm});
+  const SAGEConv layer(5, 4, {.aggregator = Aggregator::kLstm});
   EXPECT_EQ(
       parameter_shapes(*layer),
       (std::set<std::string>{"fc_self.weight [4, 5]", "fc_self.bias [4]", "fc_neigh.weight [4, 5]",

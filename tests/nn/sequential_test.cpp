@@ -143,7 +143,7 @@ TEST(TensorModule, takes_holders_as_they_are_and_any_modules) {
   const Topology g = random_topology(8, 8, 20, 11);
   const at::Tensor h = uniform({8, 3}, at::kFloat, 12);
   Linear linear(3, 2);
-  const nn::MLP mlp(nn::MLPOptions{.in_features = 3, .out_features = 1, .dropout = 0});
+  const nn::MLP mlp(3, 1, {.dropout = 0});
   GINConv holder = placed(GINConv(GINConvOptions{}, linear));
   GINConv any = placed(GINConv(GINConvOptions{}, AnyModule(linear)));
   EXPECT_TRUE(same_bits(holder(g, h), any(g, h)));

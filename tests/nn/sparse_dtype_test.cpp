@@ -34,20 +34,19 @@ TEST(SparseDtype, is_cast_to_the_weights_by_layers_with_edge_weights) {
   const Topology g = connected(8, 8, 20, 1);
   const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 3, 0.5, 2);
   const auto run = [&](auto& layer, const at::Tensor& h) { return layer(g, h, weight); };
-  expect_cast(nn::GraphConv(nn::GraphConvOptions{.in_features = kIn, .out_features = kOut}), run);
-  expect_cast(nn::SAGEConv(nn::SAGEConvOptions{.in_features = kIn, .out_features = kOut}), run);
-  expect_cast(nn::GATConv(nn::GATConvOptions{.in_features = kIn, .out_features = kOut}), run);
-  expect_cast(nn::SGConv(nn::SGConvOptions{.in_features = kIn, .out_features = kOut}), run);
-  expect_cast(nn::TAGConv(nn::TAGConvOptions{.in_features = kIn, .out_features = kOut}), run);
+  expect_cast(nn::GraphConv(kIn, kOut), run);
+  expect_cast(nn::SAGEConv(kIn, kOut), run);
+  expect_cast(nn::GATConv(kIn, kOut), run);
+  expect_cast(nn::SGConv(kIn, kOut), run);
+  expect_cast(nn::TAGConv(kIn, kOut), run);
 }
 
 TEST(SparseDtype, is_cast_to_the_weights_by_layers_without) {
   const Topology g = connected(8, 8, 20, 1);
   const auto run = [&](auto& layer, const at::Tensor& h) { return layer(g, h); };
-  expect_cast(nn::ChebConv(nn::ChebConvOptions{.in_features = kIn, .out_features = kOut, .k = 2}),
-              run);
-  expect_cast(nn::EdgeConv(nn::EdgeConvOptions{.in_features = kIn, .out_features = kOut}), run);
-  expect_cast(nn::SGConv(nn::SGConvOptions{.in_features = kIn, .out_features = kOut}), run);
+  expect_cast(nn::ChebConv(kIn, kOut, {.k = 2}), run);
+  expect_cast(nn::EdgeConv(kIn, kOut), run);
+  expect_cast(nn::SGConv(kIn, kOut), run);
 }
 
 }  // namespace

@@ -289,10 +289,7 @@ TEST(Problem, models_in_training_read_cast_features_as_they_would_cast_them) {
   const Problem problem = make_problem(data, options);
   mezzo::detail::for_each(nn::ModelKinds{}, [&]<class Kind>() {
     SCOPED_TRACE(Kind::name);
-    nn::Model model(nn::ModelOptions{.kind = Kind::kind,
-                                     .in_features = problem.features.size(1),
-                                     .out_features = 2,
-                                     .dropout = 0.3});
+    nn::Model model(problem.features.size(1), 2, {.kind = Kind::kind, .dropout = 0.3});
     const amp::PrecisionScope scope(amp::Precision::kBFloat16, at::kCPU);
     const auto logits = [&](const at::Tensor& features) {
       at::manual_seed(1);

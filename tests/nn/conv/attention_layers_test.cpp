@@ -17,14 +17,14 @@ namespace mezzo::test::attention_layers_test {
 namespace {
 
 using nn::GATConv;
-using nn::GATConvOptions;
 using nn::GATv2Conv;
 using nn::GATv2ConvOptions;
 using test::define;  // of GATConv
 
 template <class Layer>
-Layer make(typename Layer::Options options, at::ScalarType stored = at::kDouble) {
-  Layer layer(std::move(options));
+Layer make(std::int64_t in, std::int64_t out, typename Layer::Options options = {},
+           at::ScalarType stored = at::kDouble) {
+  Layer layer(in, out, std::move(options));
   randomise(*layer, stored, 1, stored);
   return layer;
 }
@@ -101,11 +101,8 @@ TYPED_TEST(GraphAttention, equals_the_definition_for_heads_residuals_and_slopes)
           for (const double slope : {0.2, 1.5, -0.5}) {
             SCOPED_TRACE(testing::Message() << heads << " heads, residual " << residual << ", in "
                                             << in << ", slope " << slope);
-            TypeParam layer = make<TypeParam>({.in_features = in,
-                                               .out_features = 2,
-                                               .num_heads = heads,
-                                               .negative_slope = slope,
-                                               .residual = residual});
+            TypeParam layer = make<TypeParam>(
+                in, 2, {.num_heads = heads, .negative_slope = slope, .residual = residual});
             EXPECT_EQ(layer->res_fc.is_empty(), !residual || in == heads * 2);
             const at::Tensor h = uniform({g.num_src(), in}, at::kDouble, 5);
             EXPECT_TRUE(near_terms(layer(g, h), define(layer, g, h), terms(g, layer)));
@@ -120,8 +117,7 @@ TYPED_TEST(GraphAttention, sparse_rows_give_the_values_and_weight_gradients_of_d
   const Topology square = connected(10, 10, 30, 15), rectangular = connected(10, 6, 30, 16);
   for (const Topology& g : {square, rectangular}) {
     for (const std::int64_t in : {4, 5}) {
-      TypeParam layer =
-          make<TypeParam>({.in_features = in, .out_features = 2, .num_heads = 2, .residual = true});
+      TypeParam layer = make<TypeParam>(in, 2, {.num_heads = 2, .residual = true});
       expect_sparse_like_dense(layer, g, in, 40 * terms(g, layer));
     }
   }
@@ -130,15 +126,14 @@ TYPED_TEST(GraphAttention, sparse_rows_give_the_values_and_weight_gradients_of_d
 TYPED_TEST(GraphAttention, gradients_agree_with_differences) {
   const Topology g = connected(6, 4, 9, 8);
   for (const std::int64_t in : {3, 4}) {  // 4: the residual is the identity
-    TypeParam layer =
-        make<TypeParam>({.in_features = in, .out_features = 2, .num_heads = 2, .residual = true});
+    TypeParam layer = make<TypeParam>(in, 2, {.num_heads = 2, .residual = true});
     EXPECT_TRUE(module_gradcheck(*layer, [&](const auto& inputs) { return layer(g, inputs[0]); },
                                  {uniform({6, in}, at::kDouble, 9)}));
   }
 }
 
 TYPED_TEST(GraphAttention, nodes_without_in_edges_are_an_error_that_says_what_to_do) {
-  TypeParam layer = make<TypeParam>({.in_features = 2, .out_features = 3});
+  TypeParam layer = make<TypeParam>(2, 3);
   EXPECT_ERROR(fragments(layer_name<TypeParam>(), "add_self_loop", "allow_zero_in_degree"),
                layer(four_nodes(), uniform({4, 2}, at::kDouble, 19)));
 }
@@ -146,12 +141,10 @@ TYPED_TEST(GraphAttention, nodes_without_in_edges_are_an_error_that_says_what_to
 TYPED_TEST(GraphAttention, drops_features_and_attention_while_training_only) {
   const Topology g = connected(40, 40, 100, 22);
   const at::Tensor h = uniform({40, 8}, at::kDouble, 23);
-  TypeParam plain = make<TypeParam>({.in_features = 8, .out_features = 4});
+  TypeParam plain = make<TypeParam>(8, 4);
   for (const bool attention : {false, true}) {
-    TypeParam dropping = make<TypeParam>({.in_features = 8,
-                                          .out_features = 4,
-                                          .feature_dropout = attention ? 0 : 0.5,
-                                          .attention_dropout = attention ? 0.5 : 0});
+    TypeParam dropping = make<TypeParam>(
+        8, 4, {.feature_dropout = attention ? 0 : 0.5, .attention_dropout = attention ? 0.5 : 0});
     EXPECT_FALSE(exact(dropping(g, h), plain(g, h)));
     dropping->eval();
     EXPECT_TRUE(exact(dropping(g, h), plain(g, h)));
@@ -163,13 +156,9 @@ TYPED_TEST(GraphAttention, applies_the_activation_last_on_heads) {
   const at::Tensor h = uniform({5, 3}, at::kDouble, 25);
   const auto flip = [](const at::Tensor& x) { return x.flip({1}); };
   for (const bool residual : {false, true}) {
-    TypeParam plain = make<TypeParam>(
-        {.in_features = 3, .out_features = 2, .num_heads = 2, .residual = residual});
-    TypeParam active = make<TypeParam>({.in_features = 3,
-                                        .out_features = 2,
-                                        .num_heads = 2,
-                                        .residual = residual,
-                                        .activation = flip});
+    TypeParam plain = make<TypeParam>(3, 2, {.num_heads = 2, .residual = residual});
+    TypeParam active =
+        make<TypeParam>(3, 2, {.num_heads = 2, .residual = residual, .activation = flip});
     EXPECT_TRUE(exact(active(g, h), plain(g, h).flip({1})));
   }
 }
@@ -188,7 +177,7 @@ TYPED_TEST(GraphAttention, wrong_arguments_are_errors_that_name_them) {
                       "attention_dropout");
   expect_option_error({.in_features = 3, .out_features = 2, .negative_slope = HUGE_VAL},
                       "negative_slope");
-  TypeParam layer = make<TypeParam>({.in_features = 3, .out_features = 2});
+  TypeParam layer = make<TypeParam>(3, 2);
   const Topology g = connected(5, 5, 10, 26), wrong_way = random_topology(4, 5, 10, 27);
   EXPECT_ERROR(fragments(layer_name<TypeParam>(), "[5,3]", "gotfloat64[4,3]"),
                layer(g, at::zeros({4, 3}, on_device(at::kDouble))));
@@ -199,8 +188,7 @@ TEST(GATConv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
   const Topology g = connected(20, 20, 100, 6);
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     SCOPED_TRACE(dtype.name);
-    GATConv layer = make<GATConv>(
-        {.in_features = 4, .out_features = 3, .num_heads = 2, .residual = true}, dtype.scalar);
+    GATConv layer = make<GATConv>(4, 3, {.num_heads = 2, .residual = true}, dtype.scalar);
     const at::Tensor h = uniform({20, 4}, dtype.scalar, 7);
     const at::Tensor got = layer(g, h);
     EXPECT_EQ(got.scalar_type(), dtype.scalar);
@@ -220,8 +208,7 @@ TEST(GATConv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
 }
 
 TEST(GATConv, allowed_nodes_without_in_edges_get_the_bias) {
-  GATConv layer = make<GATConv>(
-      {.in_features = 2, .out_features = 3, .num_heads = 2, .allow_zero_in_degree = true});
+  GATConv layer = make<GATConv>(2, 3, {.num_heads = 2, .allow_zero_in_degree = true});
   const at::Tensor h = uniform({4, 2}, at::kDouble, 20);
   const at::Tensor got = layer(four_nodes(), h);
   EXPECT_TRUE(exact(got[0], layer->bias.view({2, 3})));
@@ -233,11 +220,8 @@ TEST(GATConv, runs_without_edges_and_without_nodes) {
   for (const std::int64_t num_nodes : {0, 5}) {
     const Topology g = topology_of({}, {}, num_nodes, num_nodes);
     for (const bool residual : {false, true}) {
-      GATConv layer = make<GATConv>({.in_features = 3,
-                                     .out_features = 2,
-                                     .num_heads = 2,
-                                     .residual = residual,
-                                     .allow_zero_in_degree = true});
+      GATConv layer =
+          make<GATConv>(3, 2, {.num_heads = 2, .residual = residual, .allow_zero_in_degree = true});
       const at::Tensor h = leaf(uniform({num_nodes, 3}, at::kDouble, 21));
       const at::Tensor got = layer(g, h);
       EXPECT_TRUE(near_terms(got, define(layer, g, h), terms(g, layer)));
@@ -265,11 +249,8 @@ TEST(GATConv, edge_weights_multiply_the_attention_after_its_dropout) {
   const Topology square = connected(12, 12, 40, 28), rectangular = connected(9, 5, 20, 29);
   for (const Topology& g : {square, rectangular}) {
     for (const double dropout : {0.0, 0.5}) {
-      GATConv layer = make<GATConv>({.in_features = 4,
-                                     .out_features = 3,
-                                     .num_heads = 2,
-                                     .attention_dropout = dropout,
-                                     .bias = false});
+      GATConv layer =
+          make<GATConv>(4, 3, {.num_heads = 2, .attention_dropout = dropout, .bias = false});
       const at::Tensor h = uniform({g.num_src(), 4}, at::kDouble, 30);
       const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 31);
       at::manual_seed(3);
@@ -286,7 +267,7 @@ TEST(GATConv, edge_weights_multiply_the_attention_after_its_dropout) {
 
 TEST(GATConv, gradients_of_edge_weights_agree_with_differences) {
   const Topology g = connected(6, 4, 9, 32);
-  GATConv layer = make<GATConv>({.in_features = 3, .out_features = 2, .num_heads = 2});
+  GATConv layer = make<GATConv>(3, 2, {.num_heads = 2});
   EXPECT_TRUE(gradcheck(
       [&](const std::vector<at::Tensor>& values) { return layer(g, values[0], values[1]); },
       {uniform({6, 3}, at::kDouble, 33), uniform({g.num_edges()}, at::kDouble, 34)}));
@@ -295,8 +276,7 @@ TEST(GATConv, gradients_of_edge_weights_agree_with_differences) {
 TEST(GATConv, has_the_parameters_of_dgl) {
   using Shapes = std::set<std::string>;
   const auto shapes = [](std::int64_t in, bool residual, bool bias) {
-    return parameter_shapes(*GATConv(GATConvOptions{
-        .in_features = in, .out_features = 4, .num_heads = 3, .residual = residual, .bias = bias}));
+    return parameter_shapes(*GATConv(in, 4, {.num_heads = 3, .residual = residual, .bias = bias}));
   };
   const Shapes common = {"fc.weight [12, 5]", "attn_l [1, 3, 4]", "attn_r [1, 3, 4]"};
   EXPECT_EQ(shapes(5, false, false), common);
@@ -313,7 +293,7 @@ TEST(GATConv, has_the_parameters_of_dgl) {
 }
 
 TEST(GATConv, starts_from_glorot_normal_numbers_with_the_gain_of_relu) {
-  const GATConv layer(GATConvOptions{.in_features = 40, .out_features = 10, .num_heads = 8});
+  const GATConv layer(40, 10, {.num_heads = 8});
   expect_glorot_normal(layer->fc->weight, 40 + 80);
   expect_glorot_normal(layer->attn_l, 8 * 10 + 10);
   expect_glorot_normal(layer->attn_r, 8 * 10 + 10);
@@ -321,7 +301,7 @@ TEST(GATConv, starts_from_glorot_normal_numbers_with_the_gain_of_relu) {
 }
 
 TEST(GATConv, wrong_edge_weights_are_errors_that_name_them) {
-  GATConv layer = make<GATConv>({.in_features = 3, .out_features = 2});
+  GATConv layer = make<GATConv>(3, 2);
   const Topology g = connected(5, 5, 10, 26);
   EXPECT_ERROR("edge_weight[15]", layer(g, at::zeros({5, 3}, on_device(at::kDouble)),
                                         at::zeros({3}, on_device(at::kDouble))));
@@ -334,12 +314,8 @@ TEST(GATv2Conv, equals_the_definition_with_shared_weights_and_without_bias) {
   for (const Topology& g : {square, rectangular}) {
     for (const bool share : {false, true}) {
       for (const bool bias : {false, true}) {
-        GATv2Conv layer = make<GATv2Conv>({.in_features = 3,
-                                           .out_features = 2,
-                                           .num_heads = 2,
-                                           .residual = true,
-                                           .bias = bias,
-                                           .share_weights = share});
+        GATv2Conv layer = make<GATv2Conv>(
+            3, 2, {.num_heads = 2, .residual = true, .bias = bias, .share_weights = share});
         const at::Tensor h = uniform({g.num_src(), 3}, at::kDouble, 6);
         EXPECT_TRUE(near_terms(layer(g, h), define(layer, g, h), terms(g, layer)));
       }
@@ -351,8 +327,7 @@ TEST(GATv2Conv, stays_within_its_rounding_in_every_dtype) {
   const Topology g = connected(20, 20, 100, 6);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    GATv2Conv layer = make<GATv2Conv>(
-        {.in_features = 4, .out_features = 3, .num_heads = 2, .residual = true}, dtype.scalar);
+    GATv2Conv layer = make<GATv2Conv>(4, 3, {.num_heads = 2, .residual = true}, dtype.scalar);
     const at::Tensor h = uniform({20, 4}, dtype.scalar, 7), in_float64 = take(h, Numbers::kGiven);
     const at::Tensor got = layer(g, h);
     const Rounded expected = define(layer, g, exactly(h));
@@ -367,11 +342,8 @@ TEST(GATv2Conv, stays_within_its_rounding_in_every_dtype) {
 TEST(GATv2Conv, gradients_of_shared_weights_agree_with_differences) {
   const Topology g = connected(6, 4, 9, 8);
   for (const std::int64_t in : {3, 4}) {
-    GATv2Conv layer = make<GATv2Conv>({.in_features = in,
-                                       .out_features = 2,
-                                       .num_heads = 2,
-                                       .residual = true,
-                                       .share_weights = true});
+    GATv2Conv layer =
+        make<GATv2Conv>(in, 2, {.num_heads = 2, .residual = true, .share_weights = true});
     EXPECT_TRUE(module_gradcheck(*layer, [&](const auto& inputs) { return layer(g, inputs[0]); },
                                  {uniform({6, in}, at::kDouble, 9)}));
   }
@@ -381,12 +353,8 @@ TEST(GATv2Conv, in_a_sixteen_bit_region_gives_sixteen_bits_and_float32_gradients
   const Topology g = connected(20, 20, 60, 4);
   for (const auto& [precision, dtype] : {std::pair(amp::Precision::kBFloat16, at::kBFloat16),
                                          std::pair(amp::Precision::kFloat16, at::kHalf)}) {
-    GATv2Conv layer = make<GATv2Conv>({.in_features = 4,
-                                       .out_features = 3,
-                                       .num_heads = 2,
-                                       .attention_dropout = 0.2,
-                                       .residual = true},
-                                      at::kFloat);
+    GATv2Conv layer = make<GATv2Conv>(
+        4, 3, {.num_heads = 2, .attention_dropout = 0.2, .residual = true}, at::kFloat);
     const at::Tensor h = uniform({20, 4}, at::kFloat, 5);
     for (const at::Tensor& rows : {h, h.to(dtype), h.to_sparse_csr()}) {
       layer->zero_grad();
@@ -409,11 +377,8 @@ TEST(GATv2Conv, in_a_sixteen_bit_region_gives_sixteen_bits_and_float32_gradients
 TEST(GATv2Conv, allowed_nodes_without_in_edges_get_zero_or_their_residual) {
   const at::Tensor h = uniform({4, 6}, at::kDouble, 20);
   for (const bool residual : {false, true}) {
-    GATv2Conv layer = make<GATv2Conv>({.in_features = 6,
-                                       .out_features = 3,
-                                       .num_heads = 2,
-                                       .residual = residual,
-                                       .allow_zero_in_degree = true});
+    GATv2Conv layer =
+        make<GATv2Conv>(6, 3, {.num_heads = 2, .residual = residual, .allow_zero_in_degree = true});
     const at::Tensor got = layer(four_nodes(), h);
     const at::Tensor expected =
         residual ? h.view({4, 2, 3}) : at::zeros({4, 2, 3}, on_device(at::kDouble));
@@ -429,12 +394,9 @@ TEST(GATv2Conv, runs_without_edges_and_without_nodes_in_every_dtype) {
       SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
       const Topology g = topology_of({}, {}, num_nodes, num_nodes);
       for (const bool residual : {false, true}) {
-        GATv2Conv layer = make<GATv2Conv>({.in_features = 3,
-                                           .out_features = 2,
-                                           .num_heads = 2,
-                                           .residual = residual,
-                                           .allow_zero_in_degree = true},
-                                          dtype.scalar);
+        GATv2Conv layer = make<GATv2Conv>(
+            3, 2, {.num_heads = 2, .residual = residual, .allow_zero_in_degree = true},
+            dtype.scalar);
         const at::Tensor h = leaf(uniform({num_nodes, 3}, dtype.scalar, 21));
         const at::Tensor got = layer(g, h);
         EXPECT_EQ(got.scalar_type(), dtype.scalar);
@@ -465,15 +427,13 @@ TEST(GATv2Conv, has_the_parameters_of_dgl) {
 }
 
 TEST(GATv2Conv, lists_shared_weights_once) {
-  const GATv2Conv layer(
-      GATv2ConvOptions{.in_features = 5, .out_features = 4, .share_weights = true});
+  const GATv2Conv layer(5, 4, {.share_weights = true});
   EXPECT_EQ(layer->fc_src.get(), layer->fc_dst.get());
   EXPECT_EQ(layer->parameters().size(), 3U);
 }
 
 TEST(GATv2Conv, starts_from_glorot_normal_numbers_with_the_gain_of_relu) {
-  const GATv2Conv layer(
-      GATv2ConvOptions{.in_features = 40, .out_features = 10, .num_heads = 8, .residual = true});
+  const GATv2Conv layer(40, 10, {.num_heads = 8, .residual = true});
   expect_glorot_normal(layer->attn, 8 * 10 + 10);
   for (const torch::nn::Linear& linear : {layer->fc_src, layer->fc_dst, layer->res_fc}) {
     expect_glorot_normal(linear->weight, 40 + 80);

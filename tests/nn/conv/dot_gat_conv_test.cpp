@@ -14,8 +14,9 @@ namespace {
 using nn::DotGatConv;
 using nn::DotGatConvOptions;
 
-DotGatConv make(const DotGatConvOptions& options, at::ScalarType stored = at::kDouble) {
-  DotGatConv layer(options);
+DotGatConv make(std::int64_t in, std::int64_t out, DotGatConvOptions options = {},
+                at::ScalarType stored = at::kDouble) {
+  DotGatConv layer(in, out, std::move(options));
   randomise(*layer, stored, 1, stored);
   return layer;
 }
@@ -48,7 +49,7 @@ TEST(DotGatConv, equals_the_definition_for_heads_and_widths) {
     for (const std::int64_t heads : {1, 3, 4}) {
       for (const std::int64_t out : {1, 2, 7}) {
         SCOPED_TRACE(testing::Message() << heads << " heads of " << out);
-        DotGatConv layer = make({.in_features = 4, .out_features = out, .num_heads = heads});
+        DotGatConv layer = make(4, out, {.num_heads = heads});
         const at::Tensor h = uniform({g.num_src(), 4}, at::kDouble, 5);
         EXPECT_TRUE(near_terms(layer(g, h), define(layer, g, h), terms(g, layer)));
       }
@@ -60,7 +61,7 @@ TEST(DotGatConv, stays_within_its_rounding_in_every_dtype) {
   const Topology g = connected(20, 20, 100, 6);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    DotGatConv layer = make({.in_features = 4, .out_features = 3, .num_heads = 2}, dtype.scalar);
+    DotGatConv layer = make(4, 3, {.num_heads = 2}, dtype.scalar);
     const at::Tensor h = uniform({20, 4}, dtype.scalar, 7), in_float64 = take(h, Numbers::kGiven);
     const at::Tensor got = layer(g, h);
     const Rounded expected = define(layer, g, exactly(h));
@@ -74,7 +75,7 @@ TEST(DotGatConv, stays_within_its_rounding_in_every_dtype) {
 
 TEST(DotGatConv, products_beyond_the_range_of_float16_are_divided_before) {
   // Rows of 64 numbers 40: their product is 102400, an eighth of it 12800.
-  DotGatConv layer = make({.in_features = 1, .out_features = 64}, at::kHalf);
+  DotGatConv layer = make(1, 64, {}, at::kHalf);
   layer->fc->weight.set_data(at::full({64, 1}, 40, on_device()).to(at::kHalf));
   const at::Tensor out = layer(connected(5, 5, 10, 8), at::ones({5, 1}, on_device(at::kHalf)));
   EXPECT_TRUE(out.isfinite().all().item<bool>());
@@ -83,14 +84,14 @@ TEST(DotGatConv, products_beyond_the_range_of_float16_are_divided_before) {
 
 TEST(DotGatConv, gradients_agree_with_differences) {
   const Topology g = connected(6, 4, 9, 8);
-  DotGatConv layer = make({.in_features = 3, .out_features = 2, .num_heads = 2});
+  DotGatConv layer = make(3, 2, {.num_heads = 2});
   EXPECT_TRUE(module_gradcheck(*layer, [&](const auto& inputs) { return layer(g, inputs[0]); },
                                {uniform({6, 3}, at::kDouble, 9)}));
 }
 
 TEST(DotGatConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
   const Topology square = connected(10, 10, 30, 15), rectangular = connected(10, 6, 30, 16);
-  DotGatConv layer = make({.in_features = 4, .out_features = 2, .num_heads = 2});
+  DotGatConv layer = make(4, 2, {.num_heads = 2});
   for (const Topology& g : {square, rectangular}) {
     expect_sparse_like_dense(layer, g, 4, 40 * terms(g, layer));
   }
@@ -100,7 +101,7 @@ TEST(DotGatConv, in_a_sixteen_bit_region_gives_sixteen_bits_and_float32_gradient
   const Topology g = connected(20, 20, 60, 4);
   for (const auto& [precision, dtype] : {std::pair(amp::Precision::kBFloat16, at::kBFloat16),
                                          std::pair(amp::Precision::kFloat16, at::kHalf)}) {
-    DotGatConv layer = make({.in_features = 4, .out_features = 3, .num_heads = 2}, at::kFloat);
+    DotGatConv layer = make(4, 3, {.num_heads = 2}, at::kFloat);
     const at::Tensor h = uniform({20, 4}, at::kFloat, 5);
     for (const at::Tensor& rows : {h, h.to(dtype), h.to_sparse_csr()}) {
       layer->zero_grad();
@@ -121,9 +122,9 @@ TEST(DotGatConv, in_a_sixteen_bit_region_gives_sixteen_bits_and_float32_gradient
 
 TEST(DotGatConv, nodes_without_in_edges_are_an_error_unless_allowed) {
   const at::Tensor h = uniform({4, 2}, at::kDouble, 19);
-  DotGatConv strict = make({.in_features = 2, .out_features = 3});
+  DotGatConv strict = make(2, 3);
   EXPECT_ERROR(fragments("DotGatConv", "allow_zero_in_degree"), strict(four_nodes(), h));
-  DotGatConv layer = make({.in_features = 2, .out_features = 3, .allow_zero_in_degree = true});
+  DotGatConv layer = make(2, 3, {.allow_zero_in_degree = true});
   const at::Tensor got = layer(four_nodes(), h);
   EXPECT_TRUE(exact(got[0], at::zeros({1, 3})));
   EXPECT_TRUE(exact(got[3], at::zeros({1, 3})));
@@ -135,9 +136,7 @@ TEST(DotGatConv, runs_without_edges_and_without_nodes_in_every_dtype) {
     for (const std::int64_t num_nodes : {0, 5}) {
       SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
       const Topology g = topology_of({}, {}, num_nodes, num_nodes);
-      DotGatConv layer =
-          make({.in_features = 3, .out_features = 2, .num_heads = 2, .allow_zero_in_degree = true},
-               dtype.scalar);
+      DotGatConv layer = make(3, 2, {.num_heads = 2, .allow_zero_in_degree = true}, dtype.scalar);
       const at::Tensor h = leaf(uniform({num_nodes, 3}, dtype.scalar, 21));
       const at::Tensor got = layer(g, h);
       EXPECT_EQ(got.scalar_type(), dtype.scalar);
@@ -149,7 +148,7 @@ TEST(DotGatConv, runs_without_edges_and_without_nodes_in_every_dtype) {
 }
 
 TEST(DotGatConv, has_the_parameters_of_dgl_and_starts_as_a_linear_layer) {
-  DotGatConv layer(DotGatConvOptions{.in_features = 16, .out_features = 40, .num_heads = 3});
+  DotGatConv layer(16, 40, {.num_heads = 3});
   EXPECT_EQ(parameter_shapes(*layer), (std::set<std::string>{"fc.weight [120, 16]"}));
   const at::Tensor first = layer->fc->weight.detach().clone();
   layer->reset_parameters();
@@ -167,7 +166,7 @@ TEST(DotGatConv, wrong_arguments_are_errors_that_name_them) {
   expect_option_error({.in_features = 3, .out_features = 0}, "out_features");
   expect_option_error({.in_features = -1, .out_features = 2}, "in_features");
   expect_option_error({.in_features = 3, .out_features = 2, .num_heads = 0}, "num_heads");
-  DotGatConv layer = make({.in_features = 3, .out_features = 2});
+  DotGatConv layer = make(3, 2);
   const Topology g = connected(5, 5, 10, 26), wrong_way = random_topology(4, 5, 10, 27);
   EXPECT_ERROR(fragments("DotGatConv", "[5,3]", "gotfloat64[4,3]"),
                layer(g, at::zeros({4, 3}, on_device(at::kDouble))));

@@ -14,8 +14,9 @@ namespace {
 using nn::EdgeConv;
 using nn::EdgeConvOptions;
 
-EdgeConv make(EdgeConvOptions options, at::ScalarType stored = at::kDouble) {
-  EdgeConv layer(options);
+EdgeConv make(std::int64_t in, std::int64_t out, EdgeConvOptions options = {},
+              at::ScalarType stored = at::kDouble) {
+  EdgeConv layer(in, out, std::move(options));
   layer->to(stored);
   randomise(*layer, stored, 1, stored);
   return layer;
@@ -65,7 +66,7 @@ TEST(EdgeConv, equals_the_definition_with_and_without_batch_normalization) {
     for (const bool batch_norm : {false, true}) {
       for (const auto& [in, out] : {std::pair(3, 7), std::pair(7, 3)}) {
         SCOPED_TRACE(testing::Message() << batch_norm << ": " << in << " -> " << out);
-        EdgeConv layer = make({.in_features = in, .out_features = out, .batch_norm = batch_norm});
+        EdgeConv layer = make(in, out, {.batch_norm = batch_norm});
         const at::Tensor h = uniform({g.num_src(), in}, at::kDouble, 5);
         // Normalization multiplies rounding errors by at most 1 / sqrt(1e-5).
         const double terms = batch_norm ? 400.0 * static_cast<double>(g.num_edges()) : 40;
@@ -79,7 +80,7 @@ TEST(EdgeConv, is_exact_on_small_integers_in_every_dtype) {
   const Topology g = connected(20, 20, 80, 3);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    EdgeConv layer = make({.in_features = 3, .out_features = 9}, dtype.scalar);
+    EdgeConv layer = make(3, 9, {}, dtype.scalar);
     std::uint64_t seed = 0;
     for (auto& parameter : layer->named_parameters()) {
       parameter.value().set_data(integers(parameter.value().sizes(), dtype.scalar, ++seed, -2, 2));
@@ -95,7 +96,7 @@ TEST(EdgeConv, differences_of_near_rows_keep_their_digits_in_sixteen_bits) {
   const Topology g = connected(20, 20, 80, 21);
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     SCOPED_TRACE(dtype.name);
-    EdgeConv layer = make({.in_features = 3, .out_features = 6}, at::kFloat);
+    EdgeConv layer = make(3, 6, {}, at::kFloat);
     for (at::Tensor t : {layer->theta->bias, layer->phi->weight, layer->phi->bias}) {
       t.detach().zero_();
     }
@@ -118,7 +119,7 @@ TEST(EdgeConv, sixteen_bit_rows_stay_within_their_rounding_also_under_autocast) 
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     for (const bool autocast : {false, true}) {
       SCOPED_TRACE(testing::Message() << dtype.name << ", autocast " << autocast);
-      EdgeConv layer = make({.in_features = 3, .out_features = 6}, dtype.scalar);
+      EdgeConv layer = make(3, 6, {}, dtype.scalar);
       const at::Tensor h = uniform({20, 3}, dtype.scalar, 7);
       const at::Tensor expected = define(layer, g, h);
       const SumBound bound = {.abs_sum = sizes_of_messages(layer, g, h),
@@ -143,7 +144,7 @@ TEST(EdgeConv, batch_normalization_runs_in_every_dtype_and_under_autocast) {
   const Topology g = connected(10, 10, 40, 8);
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     SCOPED_TRACE(dtype.name);
-    EdgeConv layer = make({.in_features = 3, .out_features = 4, .batch_norm = true}, at::kFloat);
+    EdgeConv layer = make(3, 4, {.batch_norm = true}, at::kFloat);
     at::Tensor got;
     {
       const amp::Autocast scope(test_device().type(), dtype.scalar);
@@ -163,7 +164,7 @@ TEST(EdgeConv, gradients_agree_with_differences) {
   const Topology g = connected(6, 4, 9, 10);
   for (const bool batch_norm : {false, true}) {
     SCOPED_TRACE(batch_norm);
-    EdgeConv layer = make({.in_features = 2, .out_features = 3, .batch_norm = batch_norm});
+    EdgeConv layer = make(2, 3, {.batch_norm = batch_norm});
     EXPECT_TRUE(module_gradcheck(
         *layer, [&](const std::vector<at::Tensor>& inputs) { return layer(g, inputs[0]); },
         {uniform({6, 2}, at::kDouble, 11)}));
@@ -172,7 +173,7 @@ TEST(EdgeConv, gradients_agree_with_differences) {
 
 TEST(EdgeConv, evaluation_normalises_by_the_running_statistics) {
   const Topology g = connected(6, 6, 9, 12);
-  EdgeConv layer = make({.in_features = 2, .out_features = 3, .batch_norm = true});
+  EdgeConv layer = make(2, 3, {.batch_norm = true});
   const at::Tensor h = uniform({6, 2}, at::kDouble, 13), rows = messages(layer, g, h);
   layer(g, h);
   const auto buffers = layer->named_buffers();
@@ -190,19 +191,16 @@ TEST(EdgeConv, evaluation_normalises_by_the_running_statistics) {
 }
 
 TEST(EdgeConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
-  const EdgeConv layer = make({.in_features = 5, .out_features = 4});
+  const EdgeConv layer = make(5, 4);
   expect_sparse_like_dense(layer, connected(10, 7, 30, 14), 5, 400);
 }
 
 TEST(EdgeConv, nodes_without_in_edges_are_an_error_unless_allowed_and_then_get_zero) {
   const at::Tensor h = uniform({4, 2}, at::kDouble, 17);
-  EdgeConv strict = make({.in_features = 2, .out_features = 3});
+  EdgeConv strict = make(2, 3);
   EXPECT_ERROR(fragments("EdgeConv", "allow_zero_in_degree"), strict(four_nodes(), h));
   for (const bool batch_norm : {false, true}) {
-    EdgeConv layer = make({.in_features = 2,
-                           .out_features = 3,
-                           .batch_norm = batch_norm,
-                           .allow_zero_in_degree = true});
+    EdgeConv layer = make(2, 3, {.batch_norm = batch_norm, .allow_zero_in_degree = true});
     const at::Tensor got = layer(four_nodes(), h);
     EXPECT_TRUE(exact(got[0], at::zeros({3})));
     EXPECT_TRUE(exact(got[3], at::zeros({3})));
@@ -213,7 +211,7 @@ TEST(EdgeConv, nodes_without_in_edges_are_an_error_unless_allowed_and_then_get_z
 TEST(EdgeConv, runs_without_edges_and_without_nodes) {
   for (const std::int64_t num_nodes : {0, 5}) {
     const Topology g = topology_of({}, {}, num_nodes, num_nodes);
-    EdgeConv layer = make({.in_features = 2, .out_features = 3, .allow_zero_in_degree = true});
+    EdgeConv layer = make(2, 3, {.allow_zero_in_degree = true});
     const at::Tensor h = leaf(uniform({num_nodes, 2}, at::kDouble, 18));
     const at::Tensor got = layer(g, h);
     EXPECT_TRUE(exact(got, at::zeros({num_nodes, 3})));
@@ -223,7 +221,7 @@ TEST(EdgeConv, runs_without_edges_and_without_nodes) {
 }
 
 TEST(EdgeConv, a_message_that_is_not_a_number_is_passed_on) {
-  EdgeConv layer = make({.in_features = 1, .out_features = 2});
+  EdgeConv layer = make(1, 2);
   at::Tensor h = uniform({4, 1}, at::kDouble, 19);
   h[1] = std::numeric_limits<double>::quiet_NaN();
   const Topology g = topology_of({0, 1, 2, 3}, {0, 2, 2, 3}, 4, 4);
@@ -234,7 +232,7 @@ TEST(EdgeConv, a_message_that_is_not_a_number_is_passed_on) {
 }
 
 TEST(EdgeConv, has_the_parameters_of_dgl) {
-  const EdgeConv plain(EdgeConvOptions{.in_features = 30, .out_features = 20});
+  const EdgeConv plain(30, 20);
   EXPECT_EQ(parameter_shapes(*plain),
             (std::set<std::string>{"theta.weight [20, 30]", "theta.bias [20]",
                                    "phi.weight [20, 30]", "phi.bias [20]"}));
@@ -244,7 +242,7 @@ TEST(EdgeConv, has_the_parameters_of_dgl) {
     EXPECT_LE(largest, bound);
     EXPECT_GT(largest, bound * 0.95);  // 600 draws: all below with probability 0.95^600
   }
-  const EdgeConv normed(EdgeConvOptions{.in_features = 3, .out_features = 2, .batch_norm = true});
+  const EdgeConv normed(3, 2, {.batch_norm = true});
   EXPECT_EQ(parameter_shapes(*normed),
             (std::set<std::string>{"theta.weight [2, 3]", "theta.bias [2]", "phi.weight [2, 3]",
                                    "phi.bias [2]", "bn.weight [2]", "bn.bias [2]"}));
@@ -255,7 +253,7 @@ TEST(EdgeConv, wrong_arguments_are_errors_that_name_them) {
   EXPECT_ERROR("out_features", EdgeConv(EdgeConvOptions{.in_features = 3}));
   EXPECT_ERROR("in_features", EdgeConv(EdgeConvOptions{.out_features = 3}));
   const Topology g = connected(5, 5, 10, 20);
-  EdgeConv layer = make({.in_features = 3, .out_features = 2});
+  EdgeConv layer = make(3, 2);
   for (const at::Tensor& h :
        {at::zeros({5, 4}, on_device(at::kDouble)), at::zeros({4, 3}, on_device(at::kDouble)),
         at::zeros({5}, on_device(at::kDouble)), at::zeros({5, 3}, on_device(at::kLong))}) {
@@ -264,7 +262,7 @@ TEST(EdgeConv, wrong_arguments_are_errors_that_name_them) {
   EXPECT_ERROR("undefined", layer(g, at::Tensor()));
   const Topology one_source = topology_of({0, 0}, {0, 1}, 1, 2);
   EXPECT_ERROR("prefix", layer(one_source, at::zeros({1, 3}, on_device(at::kDouble))));
-  EdgeConv normed = make({.in_features = 3, .out_features = 2, .batch_norm = true});
+  EdgeConv normed = make(3, 2, {.batch_norm = true});
   const Topology loop = topology_of({0}, {0}, 1, 1);
   EXPECT_ERROR("EdgeConv:expectedatleast2edges",
                normed(loop, at::zeros({1, 3}, on_device(at::kDouble))));

@@ -111,8 +111,7 @@ TEST(EdgeWeightNorm, with_graph_conv_it_is_the_weighted_propagation) {
   const Topology g = connected(12, 12, 40, 1);
   const at::Tensor weight = uniform({g.num_edges()}, at::kDouble, 5, 0.25, 1.5);
   const at::Tensor h = uniform({12, 3}, at::kDouble, 6);
-  nn::GraphConv layer(nn::GraphConvOptions{
-      .in_features = 3, .out_features = 4, .norm = DegreeNorm::kNone, .bias = false});
+  nn::GraphConv layer(3, 4, {.norm = DegreeNorm::kNone, .bias = false});
   randomise(*layer, at::kDouble);
   EdgeWeightNorm norm;
   const at::Tensor matrix = adjacency(g, define(g, weight, DegreeNorm::kBoth, 0));

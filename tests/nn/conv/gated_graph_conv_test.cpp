@@ -24,8 +24,9 @@ using nn::JumpingKnowledge;
 using nn::JumpingKnowledgeOptions;
 using nn::JumpingMode;
 
-GatedGraphConv make(GatedGraphConvOptions options, at::ScalarType stored = at::kDouble) {
-  GatedGraphConv layer(options);
+GatedGraphConv make(std::int64_t in, std::int64_t out, GatedGraphConvOptions options = {},
+                    at::ScalarType stored = at::kDouble) {
+  GatedGraphConv layer(in, out, std::move(options));
   randomise(*layer, stored, 1, stored);
   return layer;
 }
@@ -74,8 +75,7 @@ TEST(GatedGraphConv, equals_the_definition_for_every_number_of_types_and_steps) 
     for (const std::int64_t steps : {1, 4}) {
       for (const auto& [in, out] : {std::pair(3, 5), std::pair(4, 4)}) {
         SCOPED_TRACE(testing::Message() << types << " types, " << steps << " steps, " << in);
-        GatedGraphConv layer = make(
-            {.in_features = in, .out_features = out, .num_steps = steps, .num_edge_types = types});
+        GatedGraphConv layer = make(in, out, {.num_steps = steps, .num_edge_types = types});
         const at::Tensor h = uniform({12, in}, at::kDouble, 2);
         const at::Tensor edge_types = random_types(g, types, 3);
         EXPECT_TRUE(near_terms(layer(g, h, edge_types), define(layer, g, h, edge_types), 1e4));
@@ -89,7 +89,7 @@ TEST(GatedGraphConv, equals_the_definition_for_every_number_of_types_and_steps) 
 
 TEST(GatedGraphConv, the_cell_is_that_of_libtorch) {
   for (const bool bias : {true, false}) {
-    GatedGraphConv layer = make({.in_features = 3, .out_features = 3, .bias = bias});
+    GatedGraphConv layer = make(3, 3, {.bias = bias});
     const Topology g = topology_of({}, {}, 5, 5);
     const at::Tensor h = uniform({5, 3}, at::kDouble, 4);
     EXPECT_TRUE(near_terms(layer(g, h), layer->gru(at::zeros_like(h), h).detach(), 40));
@@ -98,7 +98,7 @@ TEST(GatedGraphConv, the_cell_is_that_of_libtorch) {
 
 TEST(GatedGraphConv, follows_changed_types_and_graphs) {
   const Topology g = random_topology(9, 9, 30, 5), other = random_topology(9, 9, 30, 6);
-  GatedGraphConv layer = make({.in_features = 2, .out_features = 3, .num_edge_types = 4});
+  GatedGraphConv layer = make(2, 3, {.num_edge_types = 4});
   const at::Tensor h = uniform({9, 2}, at::kDouble, 7);
   at::Tensor types = random_types(g, 4, 8);
   const auto check = [&](const Topology& topology) {
@@ -139,7 +139,7 @@ TEST(GatedGraphConv, stays_within_its_rounding_in_every_dtype_also_under_autocas
   for (const Setting& setting : settings()) {
     SCOPED_TRACE(setting.name());
     const at::ScalarType scalar = setting.dtype.scalar;
-    GatedGraphConv layer = make({.in_features = 2, .out_features = 3, .num_edge_types = 2}, scalar);
+    GatedGraphConv layer = make(2, 3, {.num_edge_types = 2}, scalar);
     const at::Tensor h = uniform({10, 2}, scalar, 11);
     const std::vector<at::Tensor> edges = edges_by_type(layer, g, types);
     const Rounded expected = define(layer, edges, exactly(h));
@@ -160,8 +160,7 @@ TEST(GatedGraphConv, stays_within_its_rounding_in_every_dtype_also_under_autocas
 TEST(GatedGraphConv, gradients_agree_with_differences) {
   const Topology g = connected(5, 5, 6, 12);
   for (const std::int64_t types : {1, 2}) {
-    GatedGraphConv layer =
-        make({.in_features = 2, .out_features = 3, .num_steps = 2, .num_edge_types = types});
+    GatedGraphConv layer = make(2, 3, {.num_steps = 2, .num_edge_types = types});
     scale_parameters(*layer, 0.5);  // keeps the gates from saturating
     at::Tensor edge_types = at::arange(g.num_edges(), on_device()).remainder(types);
     EXPECT_TRUE(module_gradcheck(
@@ -173,7 +172,7 @@ TEST(GatedGraphConv, gradients_agree_with_differences) {
 
 TEST(GatedGraphConv, takes_sparse_rows) {
   const Topology g = random_topology(8, 8, 20, 14);
-  GatedGraphConv layer = make({.in_features = 4, .out_features = 4, .num_edge_types = 2});
+  GatedGraphConv layer = make(4, 4, {.num_edge_types = 2});
   const at::Tensor h = sparse_numbers({8, 4}, 15), types = random_types(g, 2, 16);
   EXPECT_TRUE(same_bits(layer(g, h.to_sparse_csr(), types), layer(g, h, types)));
 }
@@ -184,8 +183,7 @@ TEST(GatedGraphConv, runs_without_edges_and_without_nodes_in_every_dtype) {
     for (const std::int64_t num_nodes : {0, 3}) {
       SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
       const Topology bare = topology_of({}, {}, num_nodes, num_nodes);
-      GatedGraphConv layer =
-          make({.in_features = 4, .out_features = 4, .num_edge_types = 2}, dtype.scalar);
+      GatedGraphConv layer = make(4, 4, {.num_edge_types = 2}, dtype.scalar);
       const at::Tensor h = leaf(uniform({num_nodes, 4}, dtype.scalar, 17));
       const at::Tensor got = layer(bare, h, types);
       EXPECT_EQ(got.scalar_type(), dtype.scalar);
@@ -197,8 +195,7 @@ TEST(GatedGraphConv, runs_without_edges_and_without_nodes_in_every_dtype) {
 }
 
 TEST(GatedGraphConv, has_the_parameters_of_dgl) {
-  const GatedGraphConv layer(GatedGraphConvOptions{
-      .in_features = 3, .out_features = 30, .num_steps = 2, .num_edge_types = 2});
+  const GatedGraphConv layer(3, 30, {.num_steps = 2, .num_edge_types = 2});
   EXPECT_EQ(parameter_shapes(*layer),
             (std::set<std::string>{"linears.0.weight [30, 30]", "linears.0.bias [30]",
                                    "linears.1.weight [30, 30]", "linears.1.bias [30]",
@@ -214,8 +211,7 @@ TEST(GatedGraphConv, has_the_parameters_of_dgl) {
     EXPECT_LT(std::abs(variance / expected - 1), 6 * deviation);
   }
   EXPECT_LE(layer->gru->weight_ih.abs().max().item<double>(), 1 / std::sqrt(30.0));
-  const GatedGraphConv bare(
-      GatedGraphConvOptions{.in_features = 2, .out_features = 2, .bias = false});
+  const GatedGraphConv bare(2, 2, {.bias = false});
   EXPECT_EQ(parameter_shapes(*bare),
             (std::set<std::string>{"linears.0.weight [2, 2]", "linears.0.bias [2]",
                                    "gru.weight_ih [6, 2]", "gru.weight_hh [6, 2]"}));
@@ -232,7 +228,7 @@ TEST(GatedGraphConv, wrong_arguments_are_errors_that_name_them) {
   EXPECT_TRUE(mentions(option_error({.in_features = 2, .out_features = 3, .num_edge_types = 0}),
                        "num_edge_types"));
   const Topology g = connected(5, 5, 10, 18);
-  GatedGraphConv layer = make({.in_features = 2, .out_features = 3, .num_edge_types = 2});
+  GatedGraphConv layer = make(2, 3, {.num_edge_types = 2});
   const at::Tensor h = at::zeros({5, 2}, on_device(at::kDouble)),
                    types = at::zeros({15}, on_device(at::kLong));
   const auto error = [&](const Topology& topology, const at::Tensor& rows,

@@ -92,8 +92,7 @@ TEST(GINConv, gradients_agree_with_differences) {
 
 TEST(GINConv, a_module_gets_its_gradients) {
   const Topology g = random_topology(10, 10, 30, 13);
-  const nn::MLP update(
-      nn::MLPOptions{.in_features = 3, .hidden_features = 8, .out_features = 2, .dropout = 0});
+  const nn::MLP update(3, 2, {.hidden_features = 8, .dropout = 0});
   GINConv layer(GINConvOptions{.learn_eps = true}, AnyModule(update));
   layer->to(test_device());
   layer(g, uniform({10, 3}, at::kFloat, 14)).pow(2).sum().backward();
@@ -138,7 +137,7 @@ TEST(GINConv, the_gradient_of_eps_outgrows_float16) {
 
 TEST(GINConv, a_mixed_precision_region_computes_in_its_dtype) {
   const Topology g = random_topology(20, 12, 60, 15);
-  const nn::MLP update(nn::MLPOptions{.in_features = 3, .out_features = 2, .dropout = 0});
+  const nn::MLP update(3, 2, {.dropout = 0});
   const at::Tensor h = uniform({20, 3}, at::kFloat, 16), weight = uniform({60}, at::kFloat, 17);
   for (const Aggregator aggregator : kAggregators) {
     GINConv bare(GINConvOptions{.aggregator = aggregator}),

@@ -18,8 +18,9 @@ using nn::GraphConvOptions;
 constexpr DegreeNorm kNorms[] = {DegreeNorm::kBoth, DegreeNorm::kRight, DegreeNorm::kLeft,
                                  DegreeNorm::kNone};
 
-GraphConv make(GraphConvOptions options, at::ScalarType stored = at::kDouble) {
-  GraphConv layer(std::move(options));
+GraphConv make(std::int64_t in, std::int64_t out, GraphConvOptions options = {},
+               at::ScalarType stored = at::kDouble) {
+  GraphConv layer(in, out, std::move(options));
   randomise(*layer, stored, 1, stored);
   return layer;
 }
@@ -34,7 +35,7 @@ TEST(GraphConv, equals_the_dense_definition_for_every_norm_in_either_order) {
     for (const DegreeNorm norm : kNorms) {
       for (const auto& [in, out] : {std::pair(3, 7), std::pair(7, 3), std::pair(4, 4)}) {
         SCOPED_TRACE(testing::Message() << static_cast<int>(norm) << ": " << in << " -> " << out);
-        GraphConv layer = make({.in_features = in, .out_features = out, .norm = norm});
+        GraphConv layer = make(in, out, {.norm = norm});
         const at::Tensor h = uniform({g.num_src(), in}, at::kDouble, 5);
         EXPECT_TRUE(near_terms(layer(g, h), define(layer, g, h), terms(g, in)));
       }
@@ -61,8 +62,7 @@ TEST(GraphConv, edge_weights_multiply_the_messages_and_leave_the_degrees_alone_i
     for (const DegreeNorm norm : kNorms) {
       for (const auto& [in, out] : {std::pair(2, 5), std::pair(5, 2)}) {
         SCOPED_TRACE(testing::Message() << dtype.name << ", " << static_cast<int>(norm));
-        GraphConv layer =
-            make({.in_features = in, .out_features = out, .norm = norm}, dtype.scalar);
+        GraphConv layer = make(in, out, {.norm = norm}, dtype.scalar);
         const at::Tensor h = uniform({10, in}, dtype.scalar, 5);
         const at::Tensor got = layer(g, h, weight);
         EXPECT_EQ(got.scalar_type(), dtype.scalar);
@@ -79,7 +79,7 @@ TEST(GraphConv, stays_within_its_rounding_in_every_dtype) {
   for (const DTypeInfo& dtype : dtypes()) {
     for (const auto& [in, out] : {std::pair(3, 6), std::pair(6, 3)}) {
       SCOPED_TRACE(dtype.name);
-      GraphConv layer = make({.in_features = in, .out_features = out}, dtype.scalar);
+      GraphConv layer = make(in, out, {}, dtype.scalar);
       const at::Tensor h = uniform({20, in}, dtype.scalar, 7);
       const at::Tensor got = layer(g, h);
       EXPECT_EQ(got.scalar_type(), dtype.scalar);
@@ -92,7 +92,7 @@ TEST(GraphConv, gradients_agree_with_differences) {
   const Topology g = connected(6, 4, 9, 8);
   for (const DegreeNorm norm : kNorms) {
     for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
-      GraphConv layer = make({.in_features = in, .out_features = out, .norm = norm});
+      GraphConv layer = make(in, out, {.norm = norm});
       EXPECT_TRUE(module_gradcheck(
           *layer, [&](const auto& inputs) { return layer(g, inputs[0], inputs[1]); },
           {uniform({6, in}, at::kDouble, 9), uniform({g.num_edges()}, at::kDouble, 12)}));
@@ -103,8 +103,7 @@ TEST(GraphConv, gradients_agree_with_differences) {
 TEST(GraphConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
   const Topology g = connected(10, 10, 30, 13);
   for (const auto& [in, out] : {std::pair(4, 6), std::pair(6, 4)}) {
-    expect_sparse_like_dense(make({.in_features = in, .out_features = out}), g, in,
-                             10 * terms(g, in));
+    expect_sparse_like_dense(make(in, out), g, in, 10 * terms(g, in));
   }
 }
 
@@ -138,11 +137,8 @@ TEST(GraphConv, on_a_sample_divides_by_the_degrees_of_the_sample_as_dgl_does) {
 }
 
 GraphConv make_estimator(std::int64_t out_features, DegreeNorm norm) {
-  return make({.in_features = 3,
-               .out_features = out_features,
-               .norm = norm,
-               .allow_zero_in_degree = true,
-               .parent_degrees = true});
+  return make(3, out_features,
+              {.norm = norm, .allow_zero_in_degree = true, .parent_degrees = true});
 }
 
 TEST(GraphConv, a_sample_of_every_edge_gives_the_result_of_the_whole_graph) {
@@ -220,7 +216,7 @@ TEST(GraphConv, a_node_of_which_nothing_was_drawn_gets_the_bias) {
 }
 
 TEST(GraphConv, nodes_without_in_edges_are_an_error_that_says_what_to_do) {
-  GraphConv layer = make({.in_features = 2, .out_features = 3});
+  GraphConv layer = make(2, 3);
   const at::Tensor h = uniform({4, 2}, at::kDouble, 16);
   EXPECT_ERROR(fragments("GraphConv", "add_self_loop", "allow_zero_in_degree"),
                layer(four_nodes(), h));
@@ -228,7 +224,7 @@ TEST(GraphConv, nodes_without_in_edges_are_an_error_that_says_what_to_do) {
 
 TEST(GraphConv, allowed_nodes_without_in_edges_get_the_bias) {
   for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
-    GraphConv layer = make({.in_features = in, .out_features = out, .allow_zero_in_degree = true});
+    GraphConv layer = make(in, out, {.allow_zero_in_degree = true});
     const at::Tensor h = uniform({4, in}, at::kDouble, 17);
     const at::Tensor got = layer(four_nodes(), h);
     EXPECT_TRUE(exact(got[0], layer->bias));
@@ -243,8 +239,7 @@ TEST(GraphConv, runs_without_edges_and_without_nodes_in_every_dtype) {
       SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
       const Topology g = topology_of({}, {}, num_nodes, num_nodes);
       for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
-        GraphConv layer = make(
-            {.in_features = in, .out_features = out, .allow_zero_in_degree = true}, dtype.scalar);
+        GraphConv layer = make(in, out, {.allow_zero_in_degree = true}, dtype.scalar);
         const at::Tensor h = leaf(uniform({num_nodes, in}, dtype.scalar, 18));
         const at::Tensor got = layer(g, h);
         EXPECT_EQ(got.scalar_type(), dtype.scalar);
@@ -257,7 +252,7 @@ TEST(GraphConv, runs_without_edges_and_without_nodes_in_every_dtype) {
 }
 
 TEST(GraphConv, has_the_parameters_of_dgl) {
-  const GraphConv layer(GraphConvOptions{.in_features = 30, .out_features = 20});
+  const GraphConv layer(30, 20);
   EXPECT_EQ(parameter_shapes(*layer), (std::set<std::string>{"weight [30, 20]", "bias [20]"}));
   const double bound = std::sqrt(6.0 / (30 + 20));
   const double largest = layer->weight.abs().max().item<double>();
@@ -265,7 +260,7 @@ TEST(GraphConv, has_the_parameters_of_dgl) {
   EXPECT_GT(largest, bound * 0.95);  // 600 draws: all below with probability 0.95^600
   EXPECT_TRUE(exact(layer->bias, at::zeros({20})));
 
-  const GraphConv bare(GraphConvOptions{.in_features = 3, .out_features = 2, .bias = false});
+  const GraphConv bare(3, 2, {.bias = false});
   EXPECT_EQ(parameter_shapes(*bare), (std::set<std::string>{"weight [3, 2]"}));
 }
 
@@ -273,8 +268,8 @@ TEST(GraphConv, applies_the_activation_last_and_takes_a_graph) {
   const Graph g(connected(5, 5, 10, 19));
   const at::Tensor h = uniform({5, 3}, at::kDouble, 20);
   const auto negate = [](const at::Tensor& x) { return -x; };
-  GraphConv plain = make({.in_features = 3, .out_features = 2});
-  GraphConv active = make({.in_features = 3, .out_features = 2, .activation = negate});
+  GraphConv plain = make(3, 2);
+  GraphConv active = make(3, 2, {.activation = negate});
   EXPECT_TRUE(exact(active(g, h), -plain(g, h)));
 }
 
@@ -282,7 +277,7 @@ TEST(GraphConv, wrong_arguments_are_errors_that_name_them) {
   EXPECT_ERROR("out_features", GraphConv(GraphConvOptions{.in_features = 3}));
   EXPECT_ERROR("in_features", GraphConv(GraphConvOptions{.out_features = 3}));
   const Topology g = connected(5, 5, 10, 21);
-  GraphConv layer = make({.in_features = 3, .out_features = 2});
+  GraphConv layer = make(3, 2);
   const auto error = [&](const at::Tensor& h, const at::Tensor& weight = {}) {
     return error_of([&] { layer(g, h, weight); });
   };
@@ -307,8 +302,8 @@ TEST(GraphConv, wrong_arguments_are_errors_that_name_them) {
 TEST(GraphConv, an_external_weight_takes_the_place_of_the_parameter) {
   const Topology g = connected(9, 5, 20, 41);
   for (const auto& [in, out] : {std::pair(3, 7), std::pair(7, 3)}) {
-    GraphConv own = make({.in_features = in, .out_features = out});
-    GraphConv without = make({.in_features = in, .out_features = out, .weight = false});
+    GraphConv own = make(in, out);
+    GraphConv without = make(in, out, {.weight = false});
     EXPECT_EQ(parameter_shapes(*without).size(), 1U);
     without->bias.set_data(own->bias.detach().clone());
     const at::Tensor h = uniform({9, in}, at::kDouble, 42);
@@ -324,8 +319,8 @@ TEST(GraphConv, an_external_weight_takes_the_place_of_the_parameter) {
 
 TEST(GraphConv, without_any_weight_only_aggregates) {
   const Topology g = connected(9, 5, 20, 45);
-  GraphConv layer = make({.in_features = 4, .out_features = 4, .weight = false});
-  GraphConv identity = make({.in_features = 4, .out_features = 4});
+  GraphConv layer = make(4, 4, {.weight = false});
+  GraphConv identity = make(4, 4);
   identity->bias.set_data(layer->bias.detach().clone());
   identity->weight.set_data(at::eye(4, on_device(at::kDouble)));
   const at::Tensor h = sparse_numbers({9, 4}, 46);
@@ -337,8 +332,8 @@ TEST(GraphConv, wrong_external_weights_are_errors) {
   const Topology g = connected(5, 5, 10, 47);
   const at::Tensor h = uniform({5, 3}, at::kDouble, 48), none;
   const at::Tensor fits = uniform({3, 2}, at::kDouble, 49);
-  GraphConv own = make({.in_features = 3, .out_features = 2});
-  GraphConv without = make({.in_features = 3, .out_features = 2, .weight = false});
+  GraphConv own = make(3, 2);
+  GraphConv without = make(3, 2, {.weight = false});
   EXPECT_ERROR("expectednoexternal_weight", own(g, h, none, fits));
   EXPECT_ERROR("expectedexternal_weight[3,2]", without(g, h));
   EXPECT_ERROR("expectedfloatingexternal_weight[3,2],gotfloat64[2,3]",

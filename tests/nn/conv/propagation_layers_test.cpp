@@ -211,9 +211,9 @@ TEST(Propagation, a_mixed_precision_region_computes_in_its_dtype) {
   const Topology g = connected(20, 20, 60, 15);
   const at::Tensor weight = weights_of(g, at::kFloat), lambda_max = numbers({1.5}, at::kFloat);
   for (const auto& [in, out] : kWidths) {
-    SGConv sgc(SGConvOptions{.in_features = in, .out_features = out, .k = 2});
-    TAGConv tag(TAGConvOptions{.in_features = in, .out_features = out});
-    ChebConv cheb(ChebConvOptions{.in_features = in, .out_features = out, .k = 3});
+    SGConv sgc(in, out, {.k = 2});
+    TAGConv tag(in, out);
+    ChebConv cheb(in, out, {.k = 3});
     sgc->to(test_device());
     tag->to(test_device());
     cheb->to(test_device());
@@ -390,7 +390,7 @@ TEST(APPNPConv, drops_other_edges_in_each_step_and_scales_the_rest) {
 
 TEST(Propagation, parameters_have_the_names_and_shapes_of_dgl) {
   using Shapes = std::set<std::string>;
-  const SGConv sgc(SGConvOptions{.in_features = 30, .out_features = 20});
+  const SGConv sgc(30, 20);
   EXPECT_EQ(parameter_shapes(*sgc), (Shapes{"fc.weight [20, 30]", "fc.bias [20]"}));
   const double bound = std::sqrt(6.0 / (30 + 20));
   const double largest = sgc->fc->weight.abs().max().item<double>();
@@ -398,18 +398,18 @@ TEST(Propagation, parameters_have_the_names_and_shapes_of_dgl) {
   EXPECT_GT(largest, bound * 0.95);  // 600 draws: all below with probability 0.95^600
   EXPECT_TRUE(exact(sgc->fc->bias, at::zeros({20})));
 
-  const TAGConv tag(TAGConvOptions{.in_features = 30, .out_features = 20});
+  const TAGConv tag(30, 20);
   EXPECT_EQ(parameter_shapes(*tag), (Shapes{"lin.weight [20, 90]", "lin.bias [20]"}));
   const double variance = 2 * 2.0 / (90 + 20), draws = 20 * 90;
   const double mean_square = tag->lin->weight.pow(2).mean().item<double>();
   // Six standard deviations of the mean of squares of normal numbers.
   EXPECT_LE(std::abs(mean_square / variance - 1), 6 * std::sqrt(2 / draws));
 
-  const ChebConv cheb(ChebConvOptions{.in_features = 5, .out_features = 4, .k = 3});
+  const ChebConv cheb(5, 4, {.k = 3});
   EXPECT_EQ(parameter_shapes(*cheb), (Shapes{"linear.weight [4, 15]", "linear.bias [4]"}));
   EXPECT_LE(cheb->linear->weight.abs().max().item<double>(),
             (1 + Float32::epsilon) / std::sqrt(15.0));
-  const ChebConv bare(ChebConvOptions{.in_features = 5, .out_features = 4, .k = 1, .bias = false});
+  const ChebConv bare(5, 4, {.k = 1, .bias = false});
   EXPECT_EQ(parameter_shapes(*bare), (Shapes{"linear.weight [4, 5]"}));
   EXPECT_TRUE(parameter_shapes(*APPNPConv(APPNPConvOptions{})).empty());
 }
@@ -469,12 +469,8 @@ TEST(Propagation, wrong_options_are_errors_that_name_them) {
   const auto error = [](auto make_layer) { return error_of([&] { make_layer(); }); };
   EXPECT_TRUE(mentions(error([] { SGConv(SGConvOptions{.in_features = 3}); }), "out_features"));
   EXPECT_TRUE(mentions(error([] { TAGConv(TAGConvOptions{.out_features = 3}); }), "in_features"));
-  EXPECT_TRUE(
-      mentions(error([] { SGConv(SGConvOptions{.in_features = 3, .out_features = 2, .k = -1}); }),
-               "expectedkof"));
-  EXPECT_TRUE(
-      mentions(error([] { ChebConv(ChebConvOptions{.in_features = 3, .out_features = 2}); }),
-               "expectedkof"));
+  EXPECT_TRUE(mentions(error([] { SGConv(3, 2, {.k = -1}); }), "expectedkof"));
+  EXPECT_TRUE(mentions(error([] { ChebConv(3, 2); }), "expectedkof"));
   EXPECT_TRUE(mentions(error([] { APPNPConv(APPNPConvOptions{.k = -1}); }), "expectedkof"));
   for (const double share : {-0.1, 1.1, std::nan("")}) {
     EXPECT_TRUE(mentions(error([&] { APPNPConv(APPNPConvOptions{.alpha = share}); }), "alpha"));

@@ -15,8 +15,9 @@ using nn::SAGEConvOptions;
 constexpr Aggregator kAggregators[] = {Aggregator::kMean, Aggregator::kGcn, Aggregator::kPool};
 constexpr std::pair<int, int> kWidths[] = {{3, 7}, {7, 3}, {4, 4}};
 
-SAGEConv make(SAGEConvOptions options, at::ScalarType stored = at::kDouble) {
-  SAGEConv layer(std::move(options));
+SAGEConv make(std::int64_t in, std::int64_t out, SAGEConvOptions options = {},
+              at::ScalarType stored = at::kDouble) {
+  SAGEConv layer(in, out, std::move(options));
   randomise(*layer, stored, 1, stored);
   return layer;
 }
@@ -34,7 +35,7 @@ TEST(SAGEConv, equals_the_dense_definition_for_every_aggregator_in_either_order)
       for (const auto& [in, out] : kWidths) {
         SCOPED_TRACE(testing::Message()
                      << name_of(nn::Aggregators{}, aggregator) << ": " << in << " -> " << out);
-        SAGEConv layer = make({.in_features = in, .out_features = out, .aggregator = aggregator});
+        SAGEConv layer = make(in, out, {.aggregator = aggregator});
         const at::Tensor h = uniform({g.num_src(), in}, at::kDouble, 5);
         EXPECT_TRUE(near_terms(layer(g, h), define(layer, g, h), terms(g, in)));
       }
@@ -48,8 +49,7 @@ TEST(SAGEConv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
     for (const Aggregator aggregator : kAggregators) {
       for (const auto& [in, out] : kWidths) {
         SCOPED_TRACE(dtype.name);
-        SAGEConv layer =
-            make({.in_features = in, .out_features = out, .aggregator = aggregator}, dtype.scalar);
+        SAGEConv layer = make(in, out, {.aggregator = aggregator}, dtype.scalar);
         const at::Tensor h = uniform({20, in}, dtype.scalar, 7);
         const at::Tensor got = layer(g, h);
         EXPECT_EQ(got.scalar_type(), dtype.scalar);
@@ -69,8 +69,7 @@ TEST(SAGEConv, means_of_a_hub_neither_overflow_nor_stall) {
   const Topology g = in_star(num_sources);
   for (const DTypeInfo& dtype : narrow_dtypes()) {
     for (const Aggregator aggregator : {Aggregator::kMean, Aggregator::kGcn}) {
-      SAGEConv layer(SAGEConvOptions{
-          .in_features = 1, .out_features = 1, .aggregator = aggregator, .bias = false});
+      SAGEConv layer(1, 1, {.aggregator = aggregator, .bias = false});
       for (auto& parameter : layer->parameters()) {
         parameter.set_data(at::ones(parameter.sizes(), on_device(dtype.scalar)));
       }
@@ -92,7 +91,7 @@ TEST(SAGEConv, gradients_agree_with_differences) {
   const Topology g = random_topology(6, 4, 9, 8);
   for (const Aggregator aggregator : kAggregators) {
     for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
-      SAGEConv layer = make({.in_features = in, .out_features = out, .aggregator = aggregator});
+      SAGEConv layer = make(in, out, {.aggregator = aggregator});
       EXPECT_TRUE(module_gradcheck(*layer, [&](const auto& inputs) { return layer(g, inputs[0]); },
                                    {uniform({6, in}, at::kDouble, 9)}))
           << name_of(nn::Aggregators{}, aggregator);
@@ -106,9 +105,8 @@ TEST(SAGEConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones) {
   for (const Topology& g : {square, rectangular}) {
     for (const Aggregator aggregator : kAggregators) {
       for (const auto& [in, out] : kWidths) {
-        expect_sparse_like_dense(
-            make({.in_features = in, .out_features = out, .aggregator = aggregator}), g, in,
-            10 * out * terms(g, in));
+        expect_sparse_like_dense(make(in, out, {.aggregator = aggregator}), g, in,
+                                 10 * out * terms(g, in));
       }
     }
   }
@@ -119,7 +117,7 @@ TEST(SAGEConv, runs_without_edges_and_without_nodes) {
     const Topology g = topology_of({}, {}, num_nodes, num_nodes);
     for (const Aggregator aggregator : kAggregators) {
       for (const auto& [in, out] : kWidths) {
-        SAGEConv layer = make({.in_features = in, .out_features = out, .aggregator = aggregator});
+        SAGEConv layer = make(in, out, {.aggregator = aggregator});
         const at::Tensor h = leaf(uniform({num_nodes, in}, at::kDouble, 18));
         const at::Tensor got = layer(g, h);
         EXPECT_TRUE(near_terms(got, define(layer, g, h), terms(g, in)));
@@ -133,8 +131,8 @@ TEST(SAGEConv, runs_without_edges_and_without_nodes) {
 TEST(SAGEConv, drops_features_while_training_only) {
   const Topology g = random_topology(40, 40, 100, 19);
   const at::Tensor h = uniform({40, 8}, at::kDouble, 20);
-  SAGEConv dropping = make({.in_features = 8, .out_features = 8, .feature_dropout = 0.5});
-  SAGEConv plain = make({.in_features = 8, .out_features = 8});
+  SAGEConv dropping = make(8, 8, {.feature_dropout = 0.5});
+  SAGEConv plain = make(8, 8);
   EXPECT_FALSE(exact(dropping(g, h), plain(g, h)));
   dropping->eval();
   EXPECT_TRUE(exact(dropping(g, h), plain(g, h)));
@@ -143,8 +141,7 @@ TEST(SAGEConv, drops_features_while_training_only) {
 TEST(SAGEConv, has_the_parameters_of_dgl) {
   using Shapes = std::set<std::string>;
   const auto shapes = [](Aggregator aggregator, bool bias) {
-    return parameter_shapes(*SAGEConv(SAGEConvOptions{
-        .in_features = 5, .out_features = 4, .aggregator = aggregator, .bias = bias}));
+    return parameter_shapes(*SAGEConv(5, 4, {.aggregator = aggregator, .bias = bias}));
   };
   EXPECT_EQ(shapes(Aggregator::kMean, true),
             (Shapes{"fc_self.weight [4, 5]", "fc_self.bias [4]", "fc_neigh.weight [4, 5]"}));
@@ -160,8 +157,7 @@ TEST(SAGEConv, has_the_parameters_of_dgl) {
 TEST(SAGEConv, lists_its_parameters_in_the_order_of_dgl) {
   using Names = std::vector<std::string>;
   const auto names = [](Aggregator aggregator) {
-    const SAGEConv layer(
-        SAGEConvOptions{.in_features = 5, .out_features = 4, .aggregator = aggregator});
+    const SAGEConv layer(5, 4, {.aggregator = aggregator});
     return layer->named_parameters().keys();
   };
   EXPECT_EQ(names(Aggregator::kMean), (Names{"fc_neigh.weight", "fc_self.weight", "fc_self.bias"}));
@@ -174,7 +170,7 @@ TEST(SAGEConv, lists_its_parameters_in_the_order_of_dgl) {
 }
 
 TEST(SAGEConv, starts_as_dgl_does) {
-  const SAGEConv layer(SAGEConvOptions{.in_features = 30, .out_features = 20});
+  const SAGEConv layer(30, 20);
   const double bound = std::sqrt(2.0) * std::sqrt(6.0 / (30 + 20));
   for (const at::Tensor& weight : {layer->fc_self->weight, layer->fc_neigh->weight}) {
     const double largest = weight.abs().max().item<double>();
@@ -184,8 +180,7 @@ TEST(SAGEConv, starts_as_dgl_does) {
   const double own = layer->fc_self->bias.abs().max().item<double>(), most = 1 / std::sqrt(30.0);
   EXPECT_LE(own, most * (1 + Float32::epsilon));
   EXPECT_GT(own, most * 0.5);  // 20 draws: all below with probability 0.5^20
-  const SAGEConv gcn(
-      SAGEConvOptions{.in_features = 30, .out_features = 20, .aggregator = Aggregator::kGcn});
+  const SAGEConv gcn(30, 20, {.aggregator = Aggregator::kGcn});
   EXPECT_TRUE(exact(gcn->bias, at::zeros({20})));
 }
 
@@ -193,8 +188,8 @@ TEST(SAGEConv, applies_the_activation_last) {
   const Topology g = random_topology(5, 5, 10, 21);
   const at::Tensor h = uniform({5, 3}, at::kDouble, 22);
   const auto negate = [](const at::Tensor& x) { return -x; };
-  SAGEConv plain = make({.in_features = 3, .out_features = 2});
-  SAGEConv active = make({.in_features = 3, .out_features = 2, .activation = negate});
+  SAGEConv plain = make(3, 2);
+  SAGEConv active = make(3, 2, {.activation = negate});
   EXPECT_TRUE(exact(active(g, h), -plain(g, h)));
 }
 
@@ -209,7 +204,7 @@ TEST(SAGEConv, wrong_arguments_are_errors_that_name_them) {
         .in_features = 3, .out_features = 3, .feature_dropout = probability};
     EXPECT_TRUE(mentions(option_error(options), "feature_dropout"));
   }
-  SAGEConv layer = make({.in_features = 3, .out_features = 2});
+  SAGEConv layer = make(3, 2);
   const Topology g = random_topology(5, 5, 10, 23), wrong_way = random_topology(4, 5, 10, 24);
   EXPECT_ERROR(fragments("SAGEConv", "[5,3]", "gotfloat64[5,4]"),
                layer(g, at::zeros({5, 4}, on_device(at::kDouble))));

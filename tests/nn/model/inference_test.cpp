@@ -18,22 +18,20 @@ namespace {
 
 using nn::Model;
 using nn::ModelKind;
-using nn::ModelOptions;
 using nn::Normalization;
 
 constexpr std::int64_t kNodes = 60, kWidth = 5, kClasses = 3;
 
 /// A model with every feature that differs between training and evaluation.
 Model make(ModelKind kind, std::int64_t num_layers = 3, at::ScalarType stored = at::kDouble) {
-  Model model(ModelOptions{.kind = kind,
-                           .in_features = kWidth,
-                           .hidden_features = 4,
-                           .out_features = kClasses,
-                           .num_layers = num_layers,
-                           .num_heads = 2,
-                           .dropout = 0.5,
-                           .normalization = Normalization::kBatch,
-                           .skip = true});
+  Model model(kWidth, kClasses,
+              {.kind = kind,
+               .hidden_features = 4,
+               .num_layers = num_layers,
+               .num_heads = 2,
+               .dropout = 0.5,
+               .normalization = Normalization::kBatch,
+               .skip = true});
   model->to(stored);
   randomise(*model, stored, 1, at::kBFloat16);
   return model;

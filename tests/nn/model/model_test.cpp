@@ -63,8 +63,7 @@ TEST(Model, gcn_is_the_stack_of_its_layers) {
                             .num_layers = 3,
                             .dropout = 0});
   auto layer = [&](const char* name, std::int64_t in, std::int64_t out) {
-    return part_of(model, name,
-                   nn::GraphConv(nn::GraphConvOptions{.in_features = in, .out_features = out}));
+    return part_of(model, name, nn::GraphConv(in, out));
   };
   auto first = layer("layer0", 6, 5), second = layer("layer1", 5, 5), third = layer("layer2", 5, 3);
   const at::Tensor x = features(6);
@@ -84,9 +83,7 @@ TEST(Model, sage_passes_its_aggregator_on_and_normalizes_before_skip_and_activat
                         .skip = true,
                         .aggregator = aggregator});
     const auto layer = [&](const char* name, std::int64_t in) {
-      return part_of(model, name,
-                     nn::SAGEConv(nn::SAGEConvOptions{
-                         .in_features = in, .out_features = 5, .aggregator = aggregator}));
+      return part_of(model, name, nn::SAGEConv(in, 5, {.aggregator = aggregator}));
     };
     auto first = layer("layer0", 6), second = layer("layer1", 5);
     const auto skip = part_of(model, "skip0", torch::nn::Linear(6, 5));
@@ -109,12 +106,8 @@ TEST(Model, gat_concatenates_hidden_heads_and_averages_output_heads) {
                         .num_heads = 2,
                         .dropout = 0,
                         .num_output_heads = output_heads});
-    auto first = part_of(
-        model, "layer0",
-        nn::GATConv(nn::GATConvOptions{.in_features = 6, .out_features = 4, .num_heads = 2}));
-    auto second = part_of(model, "layer1",
-                          nn::GATConv(nn::GATConvOptions{
-                              .in_features = 8, .out_features = 3, .num_heads = output_heads}));
+    auto first = part_of(model, "layer0", nn::GATConv(6, 4, {.num_heads = 2}));
+    auto second = part_of(model, "layer1", nn::GATConv(8, 3, {.num_heads = output_heads}));
     const at::Tensor x = features(6);
     const at::Tensor expected = second(graph(), at::elu(first(graph(), x).flatten(1))).mean(1);
     EXPECT_TRUE(exact(model(graph(), x), expected));
@@ -128,8 +121,7 @@ TEST(Model, gin_is_the_stack_of_its_layers_each_with_an_mlp) {
                       .out_features = 3,
                       .dropout = 0});
   const auto layer = [&](const char* name, std::int64_t in, std::int64_t out) {
-    const nn::MLP update(
-        nn::MLPOptions{.in_features = in, .hidden_features = 5, .out_features = out, .dropout = 0});
+    const nn::MLP update(in, out, {.hidden_features = 5, .dropout = 0});
     return part_of(model, name, nn::GINConv(nn::GINConvOptions{}, torch::nn::AnyModule(update)));
   };
   auto first = layer("layer0", 6, 5), second = layer("layer1", 5, 3);
@@ -146,9 +138,7 @@ TEST(Model, sgc_is_one_layer_of_as_many_hops) {
                         .dropout = 0});
     EXPECT_EQ(parameter_shapes(*model),
               (std::set<std::string>{"layer0.fc.weight [3, 6]", "layer0.fc.bias [3]"}));
-    auto layer =
-        part_of(model, "layer0",
-                nn::SGConv(nn::SGConvOptions{.in_features = 6, .out_features = 3, .k = hops}));
+    auto layer = part_of(model, "layer0", nn::SGConv(6, 3, {.k = hops}));
     const at::Tensor x = features(6);
     EXPECT_TRUE(exact(model(graph(), x), layer(graph(), x)));
   }
@@ -247,15 +237,14 @@ TEST(Model, drops_attention_while_training_only) {
 TEST(Model, every_gradient_is_reached_with_every_option) {
   for (const ModelKind kind : kKinds) {
     for (const Normalization normalization : {Normalization::kLayer, Normalization::kBatch}) {
-      Model model(ModelOptions{.kind = kind,
-                               .in_features = 6,
-                               .hidden_features = 4,
-                               .out_features = 3,
-                               .num_layers = 3,
-                               .num_heads = 2,
-                               .normalization = normalization,
-                               .skip = true,
-                               .num_output_heads = 2});
+      Model model(6, 3,
+                  {.kind = kind,
+                   .hidden_features = 4,
+                   .num_layers = 3,
+                   .num_heads = 2,
+                   .normalization = normalization,
+                   .skip = true,
+                   .num_output_heads = 2});
       model->to(test_device());
       const at::Tensor logits = model(graph(), features(6).to(at::kFloat));
       EXPECT_EQ(logits.sizes(), at::IntArrayRef({12, 3}));
@@ -313,13 +302,12 @@ TEST(Model, activation_replaces_the_default) {
 }
 
 TEST(Model, has_one_named_part_per_layer_normalization_and_projection) {
-  const Model model(ModelOptions{.kind = ModelKind::kGcn,
-                                 .in_features = 6,
-                                 .hidden_features = 5,
-                                 .out_features = 3,
-                                 .num_layers = 3,
-                                 .normalization = Normalization::kLayer,
-                                 .skip = true});
+  const Model model(6, 3,
+                    {.kind = ModelKind::kGcn,
+                     .hidden_features = 5,
+                     .num_layers = 3,
+                     .normalization = Normalization::kLayer,
+                     .skip = true});
   const std::set<std::string> expected = {
       "layer0.weight [6, 5]", "layer0.bias [5]", "norm0.weight [5]",     "norm0.bias [5]",
       "skip0.weight [5, 6]",  "skip0.bias [5]",  "layer1.weight [5, 5]", "layer1.bias [5]",

@@ -20,10 +20,8 @@ namespace {
 using nn::GINConv;
 using nn::GINConvOptions;
 using nn::GraphConv;
-using nn::GraphConvOptions;
 using nn::load_state_dict;
 using nn::SAGEConv;
-using nn::SAGEConvOptions;
 
 /// The parameters and buffers of the module, copied to the CPU.
 Entries entries_of(const torch::nn::Module& module) {
@@ -65,14 +63,9 @@ void expect_carried(const Module& from, Module to) {
 }
 
 TEST(StateDict, carries_the_parameters_and_buffers_of_layers_over) {
-  const auto graph_conv = [] {
-    return GraphConv(GraphConvOptions{.in_features = 3, .out_features = 4});
-  };
+  const auto graph_conv = [] { return GraphConv(3, 4); };
   expect_carried(graph_conv(), graph_conv());
-  const auto lstm = [] {
-    return SAGEConv(
-        SAGEConvOptions{.in_features = 3, .out_features = 4, .aggregator = nn::Aggregator::kLstm});
-  };
+  const auto lstm = [] { return SAGEConv(3, 4, {.aggregator = nn::Aggregator::kLstm}); };
   expect_carried(lstm(), lstm());
   for (const bool learn_eps : {false, true}) {
     const auto gin = [&](double eps) {
@@ -91,7 +84,7 @@ TEST(StateDict, carries_the_parameters_and_buffers_of_layers_over) {
 TEST(StateDict, numbers_get_the_dtype_of_the_module) {
   const TempFolder folder;
   for (const DTypeInfo& dtype : dtypes()) {
-    GraphConv layer = placed(GraphConv(GraphConvOptions{.in_features = 3, .out_features = 2}));
+    GraphConv layer = placed(GraphConv(3, 2));
     layer->to(dtype.scalar);
     const at::Tensor weight = uniform({3, 2}, at::kDouble, 1), bias = integers({2}, at::kLong, 2);
     load_state_dict(*layer, folder.write("model.pt", saved({{"weight", weight}, {"bias", bias}})));
@@ -103,7 +96,7 @@ TEST(StateDict, numbers_get_the_dtype_of_the_module) {
 
 TEST(StateDict, views_are_read_as_what_they_show) {
   const TempFolder folder;
-  GraphConv layer = placed(GraphConv(GraphConvOptions{.in_features = 3, .out_features = 2}));
+  GraphConv layer = placed(GraphConv(3, 2));
   const at::Tensor storage = uniform({2, 5}, at::kFloat, 3);
   const at::Tensor weight = storage.narrow(1, 1, 3).t(), bias = storage[0].narrow(0, 2, 2);
   load_state_dict(*layer, folder.write("model.pt", saved({{"bias", bias}, {"weight", weight}})));
@@ -123,7 +116,7 @@ std::string refusal(torch::nn::Module& module, const Entries& entries) {
 }
 
 TEST(StateDict, other_names_shapes_and_kinds_of_numbers_are_errors_that_change_nothing) {
-  SAGEConv layer = placed(SAGEConv(SAGEConvOptions{.in_features = 3, .out_features = 2}));
+  SAGEConv layer = placed(SAGEConv(3, 2));
   const at::Tensor neigh = at::ones({2, 3}), own = at::ones({2, 3}), bias = at::ones({2});
   // As DGL had them before 1.0.
   const std::string old =
@@ -151,7 +144,7 @@ TEST(StateDict, other_names_shapes_and_kinds_of_numbers_are_errors_that_change_n
 }
 
 TEST(StateDict, values_beyond_the_range_of_the_module_are_an_error_that_changes_nothing) {
-  GraphConv layer = placed(GraphConv(GraphConvOptions{.in_features = 3, .out_features = 2}));
+  GraphConv layer = placed(GraphConv(3, 2));
   const auto entries = [](double value) {
     at::Tensor weight = at::ones({3, 2});
     weight[1][1] = value;
@@ -173,7 +166,7 @@ TEST(StateDict, values_beyond_the_range_of_the_module_are_an_error_that_changes_
 
 /// The IoError message for the file; the module must not change.
 std::string fault(const std::string& path) {
-  GraphConv layer(GraphConvOptions{.in_features = 3, .out_features = 2});
+  GraphConv layer(3, 2);
   const Entries before = entries_of(*layer);
   const std::string text = error_of<IoError>([&] { load_state_dict(*layer, path); });
   EXPECT_TRUE(mentions(text, path));
