@@ -189,8 +189,7 @@ TEST_F(TrainCommandTest, a_resumed_run_takes_its_options_from_the_checkpoint) {
   EXPECT_EQ(test::report_of(folder, {"train", "--resume", file})["epochs_run"].get<int>(), 6);
 }
 
-TEST(TrainCommand, heads_given_by_hand_share_the_width_of_the_recipe) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, heads_given_by_hand_share_the_width_of_the_recipe) {
   const std::string rings = test::write_rings(folder);
   const Words job = {"train", "--dataset", rings, "--model", "gat", "--epochs", "1"};
   const auto chosen = [&](const Words& more) {
@@ -202,8 +201,7 @@ TEST(TrainCommand, heads_given_by_hand_share_the_width_of_the_recipe) {
   EXPECT_TRUE(test::contains(chosen(both), " --hidden 5 --heads 2 "));
 }
 
-TEST(TrainCommand, options_that_contradict_the_resumed_checkpoint_are_listed) {
-  const test::TempFolder folder;
+TEST_F(TrainCommandTest, options_that_contradict_the_resumed_checkpoint_are_listed) {
   const std::string rings = test::write_rings(folder), file = folder.path("c.pt");
   ASSERT_EQ(run_mezzo(folder, {"train", "--dataset", rings, "--recipe", "planetoid", "--model",
                                "gat", "--heads", "2", "--epochs", "2", "--checkpoint", file})

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/interrupt.h"
+#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"

@@ -4,9 +4,9 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include "mezzo/cli/options/checkpoint_arguments.h"
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/interrupt.h"
+#include "mezzo/cli/options/checkpoint_arguments.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/json.h"
 #include "mezzo/core/table.h"

@@ -10,8 +10,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "mezzo/cli/options/checkpoint_arguments.h"
 #include "mezzo/cli/commands/commands.h"
+#include "mezzo/cli/options/checkpoint_arguments.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/files/files.h"

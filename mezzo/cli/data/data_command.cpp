@@ -1,10 +1,10 @@
 #include <iostream>
 
-#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/data/data_convert.h"
 #include "mezzo/cli/data/data_info.h"
 #include "mezzo/cli/data/data_partition.h"
+#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"

@@ -14,8 +14,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/interrupt.h"
+#include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"

@@ -13,7 +13,7 @@
 
 #include "mezzo/core/error.h"
 
-#include "amp/errors.h"
+#include "support/errors.h"
 #include "support/npy_writer.h"
 #include "train/checkpoints.h"
 #include "train/synthetic.h"
@@ -174,9 +174,8 @@ TEST_F(TuneTest, finished_trials_are_reused_after_an_interrupt) {
   EXPECT_EQ(first, kTrials) << "nothing runs";
 }
 
-TEST(Tune, a_trial_that_failed_is_not_tried_again) {
+TEST_F(TuneTest, a_trial_that_failed_is_not_tried_again) {
   const test::TempFolder folder;
-  TuneOptions options = quick_search();
   options.trials = folder.path("t.json");
   const auto file = [&] { return nlohmann::json::parse(test::read_file(options.trials)); };
   std::int64_t running = -1;
@@ -209,9 +208,8 @@ TEST(Tune, a_trial_that_failed_is_not_tried_again) {
   EXPECT_TRUE(report["trials"][3]["failure"].is_null());
 }
 
-TEST(Tune, a_trial_that_ended_the_process_counts_as_failed_which_is_said_once) {
+TEST_F(TuneTest, a_trial_that_ended_the_process_counts_as_failed_which_is_said_once) {
   const test::TempFolder folder;
-  TuneOptions options = quick_search();
   options.trials = folder.path("t.json");
   options.minutes = 1e-6;
   tune(two_rings(), options, ticking_clock());
@@ -235,7 +233,7 @@ TEST(Tune, a_trial_that_ended_the_process_counts_as_failed_which_is_said_once) {
   }
 }
 
-TEST(Tune, trials_of_another_job_are_an_error) {
+TEST_F(TuneTest, trials_of_another_job_are_an_error) {
   const test::TempFolder folder;
   options.minutes = 1e-6;
   options.trials = folder.path("t.json");
