@@ -57,10 +57,10 @@ struct Float32Name {
 using SettingNames = TypeList<MeasureName, SixteenBitName, Float32Name>;
 
 /// Cached MEZZO_CPU_POLICY: reading the environment in every operator is too slow.
-std::atomic<Setting> setting{Setting::kMeasure};
+std::atomic<Setting> policy_setting{Setting::kMeasure};
 
 void read_setting() {
-  setting = parse_variable(SettingNames{}, "MEZZO_CPU_POLICY").value_or(Setting::kMeasure);
+  policy_setting = parse_variable(SettingNames{}, "MEZZO_CPU_POLICY").value_or(Setting::kMeasure);
 }
 
 /// One small operator of a class: forward and backward take one or two milliseconds in float32.
@@ -209,9 +209,9 @@ CpuPolicyChoice cpu_policy_choice(OpClass op_class, c10::ScalarType dtype) {
   MEZZO_CHECK(is_16_bit(dtype), "cpu_policy_choice: expected dtype BFloat16 or Half, got {}",
               c10::toString(dtype));
   read_setting();
-  if (setting == Setting::kMeasure) return measurements().get(op_class, dtype);
+  if (policy_setting == Setting::kMeasure) return measurements().get(op_class, dtype);
   CpuPolicyChoice choice{op_class, dtype};
-  choice.float32 = setting == Setting::kFloat32;
+  choice.float32 = policy_setting == Setting::kFloat32;
   return choice;
 }
 
@@ -245,7 +245,7 @@ std::optional<c10::ScalarType> float32_output_dtype(OpClass op_class) {
   }
   const at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
   if (!is_16_bit(dtype)) return std::nullopt;  // within KeepFloat32
-  const Setting current = setting;
+  const Setting current = policy_setting;
   const bool float32 = current == Setting::kMeasure ? measurements().get(op_class, dtype).float32
                                                     : current == Setting::kFloat32;
   return float32 ? std::optional(dtype) : std::nullopt;
