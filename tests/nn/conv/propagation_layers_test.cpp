@@ -17,7 +17,6 @@ namespace {
 using nn::APPNPConv;
 using nn::APPNPConvOptions;
 using nn::ChebConv;
-using nn::ChebConvOptions;
 using nn::SGConv;
 using nn::SGConvOptions;
 using nn::TAGConv;
@@ -26,9 +25,10 @@ using nn::TAGConvOptions;
 /// Widths for either order of product and propagation.
 constexpr std::pair<std::int64_t, std::int64_t> kWidths[] = {{3, 7}, {7, 3}};
 
-template <class Layer, class Options>
-Layer make(Options options, at::ScalarType dtype = at::kDouble) {
-  Layer layer(std::move(options));
+template <class Layer>
+Layer make(std::int64_t in, std::int64_t out, typename Layer::Options options = {},
+           at::ScalarType dtype = at::kDouble) {
+  Layer layer(in, out, std::move(options));
   randomise(*layer, dtype, 1, dtype);
   return layer;
 }
@@ -66,10 +66,7 @@ TEST(SGConv, equals_the_dense_definition_in_every_dtype_and_order) {
   for_each_case([](const Topology& g, at::ScalarType dtype, const at::Tensor& weight) {
     for (const auto& [in, out] : kWidths) {
       for (const std::int64_t k : {0, 1, 3}) {
-        SGConv layer = make<SGConv>(
-            SGConvOptions{
-                .in_features = in, .out_features = out, .k = k, .allow_zero_in_degree = true},
-            dtype);
+        SGConv layer = make<SGConv>(in, out, {.k = k, .allow_zero_in_degree = true}, dtype);
         const at::Tensor h = uniform({g.num_src(), in}, dtype, 3);
         const at::Tensor got = layer(g, h, weight);
         EXPECT_EQ(got.scalar_type(), dtype);
@@ -85,8 +82,7 @@ TEST(TAGConv, equals_the_dense_definition_in_every_dtype_and_order) {
   for_each_case([](const Topology& g, at::ScalarType dtype, const at::Tensor& weight) {
     for (const auto& [in, out] : kWidths) {
       for (const std::int64_t k : {0, 1, 3}) {
-        TAGConv layer =
-            make<TAGConv>(TAGConvOptions{.in_features = in, .out_features = out, .k = k}, dtype);
+        TAGConv layer = make<TAGConv>(in, out, {.k = k}, dtype);
         const at::Tensor h = uniform({g.num_src(), in}, dtype, 3);
         const at::Tensor got = layer(g, h, weight);
         EXPECT_EQ(got.scalar_type(), dtype);
@@ -130,9 +126,7 @@ TEST(ChebConv, equals_the_dense_definition_in_every_dtype_and_order) {
         for (const std::int64_t k : {1, 2, 4}) {
           for (const auto& [argument, lambda_max] : argument_and_of_nodes) {
             SCOPED_TRACE(testing::Message() << dtype.name << " k " << k << " in " << in);
-            ChebConv layer = make<ChebConv>(
-                ChebConvOptions{.in_features = in, .out_features = out, .k = k, .activation = {}},
-                dtype.scalar);
+            ChebConv layer = make<ChebConv>(in, out, {.k = k, .activation = {}}, dtype.scalar);
             const at::Tensor h = uniform({num_nodes, in}, dtype.scalar, 3);
             const at::Tensor got = layer(g, h, argument);
             EXPECT_EQ(got.scalar_type(), dtype.scalar);
@@ -164,14 +158,9 @@ TEST(Propagation, gradients_agree_with_differences) {
     }
   };
   for (const auto& [in, out] : {std::pair(2, 3), std::pair(3, 2)}) {
-    expect_gradients(
-        make<SGConv>(SGConvOptions{
-            .in_features = in, .out_features = out, .k = 2, .allow_zero_in_degree = true}),
-        in);
-    expect_gradients(make<TAGConv>(TAGConvOptions{.in_features = in, .out_features = out}), in);
-    expect_gradients(make<ChebConv>(ChebConvOptions{
-                         .in_features = in, .out_features = out, .k = 3, .activation = {}}),
-                     in);
+    expect_gradients(make<SGConv>(in, out, {.k = 2, .allow_zero_in_degree = true}), in);
+    expect_gradients(make<TAGConv>(in, out), in);
+    expect_gradients(make<ChebConv>(in, out, {.k = 3, .activation = {}}), in);
   }
   expect_gradients(APPNPConv(APPNPConvOptions{.k = 3, .alpha = 0.25}), 3);
 }
@@ -183,14 +172,11 @@ TEST(Propagation, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones
   for (const auto& [in, out] : kWidths) {
     const double bound = 10 * 10 * terms(g, 3, in);
     for (const nn::Activation& norm : {nn::Activation(), nn::Activation(negate)}) {
-      const SGConvOptions options{.in_features = in, .out_features = out, .k = 2, .norm = norm};
-      expect_sparse_like_dense(make<SGConv>(options), g, in, bound, weight);
+      expect_sparse_like_dense(make<SGConv>(in, out, {.k = 2, .norm = norm}), g, in, bound, weight);
     }
-    expect_sparse_like_dense(make<TAGConv>(TAGConvOptions{.in_features = in, .out_features = out}),
-                             g, in, bound, weight);
-    expect_sparse_like_dense(make<ChebConv>(ChebConvOptions{
-                                 .in_features = in, .out_features = out, .k = 3, .activation = {}}),
-                             g, in, bound, numbers({1.5}));
+    expect_sparse_like_dense(make<TAGConv>(in, out), g, in, bound, weight);
+    expect_sparse_like_dense(make<ChebConv>(in, out, {.k = 3, .activation = {}}), g, in, bound,
+                             numbers({1.5}));
   }
 }
 
@@ -252,8 +238,7 @@ TEST(SGConv, norm_is_applied_to_the_rows_after_the_hops) {
   const at::Tensor h = uniform({8, 5}, at::kDouble, 18);
   const auto cube = [](const at::Tensor& x) { return x.pow(3); };
   for (const bool cached : {false, true}) {
-    SGConv layer = make<SGConv>(
-        SGConvOptions{.in_features = 5, .out_features = 2, .k = 2, .cached = cached, .norm = cube});
+    SGConv layer = make<SGConv>(5, 2, {.k = 2, .cached = cached, .norm = cube});
     const at::Tensor matrix = propagation_matrix(g);
     const at::Tensor rows = at::matmul(matrix, at::matmul(matrix, h)).pow(3);
     const at::Tensor expected =
@@ -268,8 +253,7 @@ TEST(SGConv, cached_rows_serve_every_call_with_the_same_arguments) {
   for (const at::Tensor& h :
        {uniform({8, 5}, at::kDouble, 20), uniform({8, 5}, at::kDouble, 20).to_sparse_csr()}) {
     for (const at::Tensor& edge_weight : {at::Tensor(), weight}) {
-      const SGConvOptions options{.in_features = 5, .out_features = 2, .k = 2, .cached = true};
-      SGConv layer = make<SGConv>(options);
+      SGConv layer = make<SGConv>(5, 2, {.k = 2, .cached = true});
       const at::Tensor first = layer(g, h, edge_weight);
       EXPECT_TRUE(same_bits(layer(g, h, edge_weight), first));
       randomise(*layer, at::kDouble, 50);  // the cache does not depend on the parameters
@@ -288,7 +272,7 @@ TEST(SGConv, cached_refuses_other_arguments_until_it_is_cleared) {
   const Topology g = connected(8, 8, 20, 21), other = connected(8, 8, 20, 22);
   const at::Tensor h = uniform({8, 3}, at::kDouble, 23);
   const at::Tensor weight = weights_of(g, at::kDouble);
-  SGConv layer = make<SGConv>(SGConvOptions{.in_features = 3, .out_features = 2, .cached = true});
+  SGConv layer = make<SGConv>(3, 2, {.cached = true});
   const auto error = [&](const Topology& topology, const at::Tensor& rows,
                          const at::Tensor& edge_weight) {
     return error_of([&] { layer(topology, rows, edge_weight); });
@@ -313,7 +297,7 @@ TEST(SGConv, cached_refuses_other_arguments_until_it_is_cleared) {
 
 TEST(SGConv, rows_that_count_no_changes_are_not_kept) {
   const Topology g = connected(6, 6, 12, 3);
-  SGConv layer = make<SGConv>(SGConvOptions{.in_features = 3, .out_features = 2, .cached = true});
+  SGConv layer = make<SGConv>(3, 2, {.cached = true});
   const c10::InferenceMode inference;
   const at::Tensor h = uniform({6, 3}, at::kDouble, 4);
   layer(g, h);
@@ -329,8 +313,7 @@ TEST(SGConv, rows_that_count_no_changes_are_not_kept) {
 TEST(SGConv, cached_rows_follow_the_precision) {
   const Topology g = connected(8, 8, 20, 25);
   const at::Tensor h = uniform({8, 5}, at::kFloat, 26);
-  SGConvOptions options{.in_features = 5, .out_features = 2, .k = 2, .cached = true};
-  SGConv layer = make<SGConv>(options, at::kFloat);
+  SGConv layer = make<SGConv>(5, 2, {.k = 2, .cached = true}, at::kFloat);
   const at::Tensor outside = layer(g, h);
   {
     const amp::PrecisionScope scope(amp::Precision::kBFloat16, test_device());
@@ -344,8 +327,7 @@ TEST(SGConv, cached_rows_follow_the_precision) {
 TEST(SGConv, cached_rows_of_inference_mode_serve_training) {
   const Topology g = connected(8, 8, 20, 51);
   const at::Tensor h = uniform({8, 5}, at::kDouble, 52);
-  SGConv layer =
-      make<SGConv>(SGConvOptions{.in_features = 5, .out_features = 2, .k = 2, .cached = true});
+  SGConv layer = make<SGConv>(5, 2, {.k = 2, .cached = true});
   at::Tensor evaluated;
   {
     const c10::InferenceMode inference;
@@ -418,23 +400,17 @@ TEST(Propagation, activations_come_last_and_that_of_chebconv_is_relu) {
   const Graph g(connected(6, 6, 12, 29));
   const at::Tensor h = uniform({6, 3}, at::kDouble, 30);
   const auto negate = [](const at::Tensor& x) { return -x; };
-  const TAGConvOptions tag{.in_features = 3, .out_features = 2};
-  TAGConvOptions negated = tag;
-  negated.activation = negate;
-  EXPECT_TRUE(exact(make<TAGConv>(negated)(g, h), -make<TAGConv>(tag)(g, h)));
-  const ChebConvOptions cheb{.in_features = 3, .out_features = 2, .k = 2};
-  ChebConvOptions plain = cheb;
-  plain.activation = {};
-  EXPECT_TRUE(exact(make<ChebConv>(cheb)(g, h), make<ChebConv>(plain)(g, h).relu()));
+  TAGConv negated = make<TAGConv>(3, 2, {.activation = negate});
+  EXPECT_TRUE(exact(negated(g, h), -make<TAGConv>(3, 2)(g, h)));
+  ChebConv plain = make<ChebConv>(3, 2, {.k = 2, .activation = {}});
+  EXPECT_TRUE(exact(make<ChebConv>(3, 2, {.k = 2})(g, h), plain(g, h).relu()));
 }
 
 TEST(SGConv, nodes_without_in_edges_are_an_error_unless_allowed) {
   const at::Tensor h = uniform({4, 2}, at::kDouble, 31);
-  SGConvOptions options{.in_features = 2, .out_features = 3};
-  SGConv strict = make<SGConv>(options);
+  SGConv strict = make<SGConv>(2, 3);
   EXPECT_ERROR(fragments("SGConv", "allow_zero_in_degree"), strict(four_nodes(), h));
-  options.allow_zero_in_degree = true;
-  SGConv layer = make<SGConv>(options);
+  SGConv layer = make<SGConv>(2, 3, {.allow_zero_in_degree = true});
   const at::Tensor got = layer(four_nodes(), h);
   EXPECT_TRUE(exact(got[0], layer->fc->bias));
   EXPECT_TRUE(exact(got[3], layer->fc->bias));
@@ -446,11 +422,9 @@ TEST(Propagation, runs_without_edges_and_without_nodes) {
     for (const at::Tensor& weight : {at::Tensor(), at::zeros({0}, on_device(at::kDouble))}) {
       for (const auto& [in, out] : kWidths) {
         const at::Tensor h = leaf(uniform({num_nodes, in}, at::kDouble, 32));
-        SGConv sgc = make<SGConv>(
-            SGConvOptions{.in_features = in, .out_features = out, .allow_zero_in_degree = true});
-        TAGConv tag = make<TAGConv>(TAGConvOptions{.in_features = in, .out_features = out});
-        ChebConv cheb = make<ChebConv>(
-            ChebConvOptions{.in_features = in, .out_features = out, .k = 3, .activation = {}});
+        SGConv sgc = make<SGConv>(in, out, {.allow_zero_in_degree = true});
+        TAGConv tag = make<TAGConv>(in, out);
+        ChebConv cheb = make<ChebConv>(in, out, {.k = 3, .activation = {}});
         APPNPConv appnp(APPNPConvOptions{.k = 2, .alpha = 0.5});
         EXPECT_TRUE(near_terms(sgc(g, h, weight), define(sgc, g, h, weight), terms(g, 1, in)));
         EXPECT_TRUE(near_terms(tag(g, h, weight), define(tag, g, h, weight), terms(g, 2, in)));
@@ -481,9 +455,9 @@ TEST(Propagation, wrong_options_are_errors_that_name_them) {
 
 TEST(Propagation, wrong_arguments_are_errors_that_name_them) {
   const Topology g = connected(5, 5, 10, 33), rectangular = connected(6, 5, 10, 34);
-  SGConv sgc = make<SGConv>(SGConvOptions{.in_features = 3, .out_features = 2});
-  TAGConv tag = make<TAGConv>(TAGConvOptions{.in_features = 3, .out_features = 2});
-  ChebConv cheb = make<ChebConv>(ChebConvOptions{.in_features = 3, .out_features = 2, .k = 2});
+  SGConv sgc = make<SGConv>(3, 2);
+  TAGConv tag = make<TAGConv>(3, 2);
+  ChebConv cheb = make<ChebConv>(3, 2, {.k = 2});
   APPNPConv appnp(APPNPConvOptions{});
   const at::Tensor h = at::zeros({5, 3}, on_device(at::kDouble)),
                    six_rows = at::zeros({6, 3}, on_device(at::kDouble));

@@ -25,8 +25,8 @@ using nn::Normalization;
 constexpr ModelKind kKinds[] = {ModelKind::kGcn, ModelKind::kSage, ModelKind::kGat,
                                 ModelKind::kGin, ModelKind::kSgc,  ModelKind::kMlp};
 
-Model make(ModelOptions options) {
-  Model model(std::move(options));
+Model make(std::int64_t in, std::int64_t out, ModelOptions options = {}) {
+  Model model(in, out, std::move(options));
   randomise(*model, at::kDouble);
   return model;
 }
@@ -56,12 +56,8 @@ at::Tensor features(std::int64_t width, std::uint64_t seed = 2) {
 }
 
 TEST(Model, gcn_is_the_stack_of_its_layers) {
-  const Model model = make({.kind = ModelKind::kGcn,
-                            .in_features = 6,
-                            .hidden_features = 5,
-                            .out_features = 3,
-                            .num_layers = 3,
-                            .dropout = 0});
+  const Model model =
+      make(6, 3, {.kind = ModelKind::kGcn, .hidden_features = 5, .num_layers = 3, .dropout = 0});
   auto layer = [&](const char* name, std::int64_t in, std::int64_t out) {
     return part_of(model, name, nn::GraphConv(in, out));
   };
@@ -74,10 +70,9 @@ TEST(Model, gcn_is_the_stack_of_its_layers) {
 
 TEST(Model, sage_passes_its_aggregator_on_and_normalizes_before_skip_and_activation) {
   for (const nn::Aggregator aggregator : {nn::Aggregator::kGcn, nn::Aggregator::kPool}) {
-    Model model = make({.kind = ModelKind::kSage,
-                        .in_features = 6,
+    Model model = make(6, 5,
+                       {.kind = ModelKind::kSage,
                         .hidden_features = 5,
-                        .out_features = 5,
                         .dropout = 0,
                         .normalization = Normalization::kLayer,
                         .skip = true,
@@ -99,10 +94,9 @@ TEST(Model, sage_passes_its_aggregator_on_and_normalizes_before_skip_and_activat
 
 TEST(Model, gat_concatenates_hidden_heads_and_averages_output_heads) {
   for (const std::int64_t output_heads : {1, 3}) {
-    Model model = make({.kind = ModelKind::kGat,
-                        .in_features = 6,
+    Model model = make(6, 3,
+                       {.kind = ModelKind::kGat,
                         .hidden_features = 4,
-                        .out_features = 3,
                         .num_heads = 2,
                         .dropout = 0,
                         .num_output_heads = output_heads});
@@ -115,11 +109,7 @@ TEST(Model, gat_concatenates_hidden_heads_and_averages_output_heads) {
 }
 
 TEST(Model, gin_is_the_stack_of_its_layers_each_with_an_mlp) {
-  Model model = make({.kind = ModelKind::kGin,
-                      .in_features = 6,
-                      .hidden_features = 5,
-                      .out_features = 3,
-                      .dropout = 0});
+  Model model = make(6, 3, {.kind = ModelKind::kGin, .hidden_features = 5, .dropout = 0});
   const auto layer = [&](const char* name, std::int64_t in, std::int64_t out) {
     const nn::MLP update(in, out, {.hidden_features = 5, .dropout = 0});
     return part_of(model, name, nn::GINConv(nn::GINConvOptions{}, torch::nn::AnyModule(update)));
@@ -131,11 +121,7 @@ TEST(Model, gin_is_the_stack_of_its_layers_each_with_an_mlp) {
 
 TEST(Model, sgc_is_one_layer_of_as_many_hops) {
   for (const std::int64_t hops : {1, 3}) {
-    Model model = make({.kind = ModelKind::kSgc,
-                        .in_features = 6,
-                        .out_features = 3,
-                        .num_layers = hops,
-                        .dropout = 0});
+    Model model = make(6, 3, {.kind = ModelKind::kSgc, .num_layers = hops, .dropout = 0});
     EXPECT_EQ(parameter_shapes(*model),
               (std::set<std::string>{"layer0.fc.weight [3, 6]", "layer0.fc.bias [3]"}));
     auto layer = part_of(model, "layer0", nn::SGConv(6, 3, {.k = hops}));
@@ -145,7 +131,7 @@ TEST(Model, sgc_is_one_layer_of_as_many_hops) {
 }
 
 TEST(Model, mlp_ignores_the_edges) {
-  Model model = make({.kind = ModelKind::kMlp, .in_features = 6, .out_features = 3, .dropout = 0});
+  Model model = make(6, 3, {.kind = ModelKind::kMlp, .dropout = 0});
   const auto first = part_of(model, "layer0", torch::nn::Linear(6, 16));
   const auto second = part_of(model, "layer1", torch::nn::Linear(16, 3));
   const at::Tensor x = features(6), expected = dense(second, at::relu(dense(first, x)));
@@ -154,10 +140,9 @@ TEST(Model, mlp_ignores_the_edges) {
 }
 
 TEST(Model, batch_normalization_uses_the_batch_in_training_and_running_statistics_after) {
-  Model model = make({.kind = ModelKind::kMlp,
-                      .in_features = 4,
+  Model model = make(4, 2,
+                     {.kind = ModelKind::kMlp,
                       .hidden_features = 5,
-                      .out_features = 2,
                       .dropout = 0,
                       .normalization = Normalization::kBatch});
   for (auto& buffer : model->buffers()) {
@@ -186,10 +171,10 @@ TEST(Model, sparse_rows_give_the_values_of_dense_ones_for_every_kind) {
     for (const bool skip : {false, true}) {
       for (const std::int64_t num_layers : {1, 2}) {
         SCOPED_TRACE(std::string(name_of(ModelKinds{}, kind)) + (skip ? " with skips" : ""));
-        Model model = make({.kind = kind,
-                            .in_features = 6,
+        // With one layer the skip is the identity.
+        Model model = make(6, 6,
+                           {.kind = kind,
                             .hidden_features = 3,
-                            .out_features = 6,  // one layer: the skip is the identity
                             .num_layers = num_layers,
                             .num_heads = 2,
                             .dropout = 0,
@@ -204,10 +189,8 @@ TEST(Model, sparse_rows_give_the_values_of_dense_ones_for_every_kind) {
 TEST(Model, drops_features_while_training_only_and_sparse_ones_too) {
   for (const ModelKind kind : kKinds) {
     SCOPED_TRACE(std::string(name_of(ModelKinds{}, kind)));
-    const ModelOptions options{.kind = kind, .in_features = 8, .out_features = 4, .num_heads = 2};
-    ModelOptions without = options;
-    without.dropout = 0;
-    Model dropping = make(options), plain = make(without);
+    Model dropping = make(8, 4, {.kind = kind, .num_heads = 2}),
+          plain = make(8, 4, {.kind = kind, .num_heads = 2, .dropout = 0});
     const at::Tensor x = sparse_numbers({12, 8}, 4), sparse = x.to_sparse_csr();
     EXPECT_FALSE(exact(dropping(graph(), x), plain(graph(), x)));
     EXPECT_FALSE(exact(dropping(graph(), sparse), plain(graph(), sparse)));
@@ -219,15 +202,10 @@ TEST(Model, drops_features_while_training_only_and_sparse_ones_too) {
 }
 
 TEST(Model, drops_attention_while_training_only) {
-  const ModelOptions options{.kind = ModelKind::kGat,
-                             .in_features = 8,
-                             .out_features = 4,
-                             .num_heads = 2,
-                             .dropout = 0,
-                             .attention_dropout = 0.5};
-  ModelOptions without = options;
-  without.attention_dropout = 0;
-  Model dropping = make(options), plain = make(without);
+  const ModelOptions without{.kind = ModelKind::kGat, .num_heads = 2, .dropout = 0};
+  ModelOptions options = without;
+  options.attention_dropout = 0.5;
+  Model dropping = make(8, 4, options), plain = make(8, 4, without);
   const at::Tensor x = features(8);
   EXPECT_FALSE(exact(dropping(graph(), x), plain(graph(), x)));
   dropping->eval();
@@ -261,11 +239,7 @@ TEST(Model, takes_a_graph_and_runs_without_edges_and_nodes) {
   for (const std::int64_t num_nodes : {0, 5}) {
     const Graph g(topology_of({}, {}, num_nodes, num_nodes));
     for (const ModelKind kind : kKinds) {
-      Model model = make({.kind = kind,
-                          .in_features = 6,
-                          .out_features = 3,
-                          .num_heads = 2,
-                          .allow_zero_in_degree = true});
+      Model model = make(6, 3, {.kind = kind, .num_heads = 2, .allow_zero_in_degree = true});
       const at::Tensor logits = model(g, uniform({num_nodes, 6}, at::kDouble, 5));
       EXPECT_EQ(logits.sizes(), at::IntArrayRef({num_nodes, 3}));
       logits.sum().backward();
@@ -278,8 +252,7 @@ TEST(Model, one_layer_maps_sources_to_destinations) {
   for (const ModelKind kind : kKinds) {
     if (kind == ModelKind::kSgc) continue;  // its hops need one set of nodes
     for (const bool skip : {false, true}) {
-      Model model =
-          make({.kind = kind, .in_features = 6, .out_features = 3, .num_layers = 1, .skip = skip});
+      Model model = make(6, 3, {.kind = kind, .num_layers = 1, .skip = skip});
       const at::Tensor x = uniform({9, 6}, at::kDouble, 7);
       EXPECT_EQ(model(g, x).sizes(), at::IntArrayRef({5, 3}));
       EXPECT_EQ(model(g, x.to_sparse_csr()).sizes(), at::IntArrayRef({5, 3}));
@@ -289,12 +262,8 @@ TEST(Model, one_layer_maps_sources_to_destinations) {
 
 TEST(Model, activation_replaces_the_default) {
   const auto negate = [](const at::Tensor& h) { return -h; };
-  Model model = make({.kind = ModelKind::kMlp,
-                      .in_features = 4,
-                      .hidden_features = 5,
-                      .out_features = 2,
-                      .dropout = 0,
-                      .activation = negate});
+  Model model = make(
+      4, 2, {.kind = ModelKind::kMlp, .hidden_features = 5, .dropout = 0, .activation = negate});
   const auto first = part_of(model, "layer0", torch::nn::Linear(4, 5));
   const auto second = part_of(model, "layer1", torch::nn::Linear(5, 2));
   const at::Tensor x = features(4);
@@ -344,15 +313,12 @@ TEST(Model, wrong_arguments_are_errors_that_name_them) {
       },
       "attention_dropout");
 
-  Model model = make({.in_features = 4, .out_features = 2});
+  Model model = make(4, 2);
   EXPECT_ERROR(fragments("Model", "[12,4]", "gotfloat64[12,5]"), model(graph(), features(5)));
   const Topology rectangular = connected(9, 5, 20, 8);
   EXPECT_ERROR("onesetofnodes", model(rectangular, uniform({9, 4}, at::kDouble, 9)));
   EXPECT_ERROR("add_self_loop", model(four_nodes(), uniform({4, 4}, at::kDouble, 9)));
-  Model batch = make({.kind = ModelKind::kMlp,
-                      .in_features = 4,
-                      .out_features = 2,
-                      .normalization = Normalization::kBatch});
+  Model batch = make(4, 2, {.kind = ModelKind::kMlp, .normalization = Normalization::kBatch});
   const Topology one = topology_of({0}, {0}, 1, 1);
   EXPECT_ERROR("batchnormalization", batch(one, uniform({1, 4}, at::kDouble, 9)));
 }
