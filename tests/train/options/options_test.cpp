@@ -196,9 +196,7 @@ TEST(Config, a_missing_or_wrong_field_is_named) {
       {changed("\"gradient-traffic\":\"fp32\"", "\"gradient-traffic\":\"fp8\""),
        "gradient-traffic: 'fp8'"},
   };
-  for (const Case& c : cases) {
-    EXPECT_THROWS(IoError, c.field, config_from_json(c.json)) << c.json;
-  }
+  for (const Case& c : cases) EXPECT_THROWS(IoError, c.field, config_from_json(c.json)) << c.json;
 }
 
 }  // namespace

@@ -221,9 +221,7 @@ TEST(SamplingOptions, a_missing_or_wrong_field_of_the_config_is_named) {
       {changed("\"neighbor\"", "\"neighbour\""), "neighbour"},
       {changed("\"replace\":false", "\"replace\":0"), "replace"},
   };
-  for (const Case& c : cases) {
-    EXPECT_THROWS(IoError, c.field, config_from_json(c.text)) << c.text;
-  }
+  for (const Case& c : cases) EXPECT_THROWS(IoError, c.field, config_from_json(c.text)) << c.text;
 }
 
 }  // namespace
