@@ -16,6 +16,7 @@ namespace mezzo::test {
 namespace {
 
 const CpuOnlySuite kHaloOnCpu("Halo", "sampling on the CPU");
+const CpuOnlySuite kHaloTestOnCpu("HaloTest", "sampling on the CPU");
 
 /// Rows with ascending sources, every third node in each mask. Edge i leads from src[i] to dst[i].
 Dataset data_set(const at::Tensor& src, const at::Tensor& dst, std::int64_t num_nodes,

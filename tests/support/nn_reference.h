@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/module.h>
 
+#include "mezzo/amp/precision.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
@@ -210,6 +211,43 @@ void expect_sparse_like_dense(Layer layer, const Topology& g, std::int64_t in, d
   const auto dense = run(h), sparse = run(h.to_sparse_csr());
   for (std::size_t i = 0; i < dense.size(); ++i) {
     EXPECT_TRUE(near_terms(sparse[i], dense[i], terms)) << "result " << i;
+  }
+}
+
+/// Calls check(graph, dtype) for graphs of 0 and 5 nodes without edges, in every dtype.
+template <class Check>
+void for_each_bare_graph(Check check) {
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t num_nodes : {0, 5}) {
+      SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
+      check(topology_of({}, {}, num_nodes, num_nodes), dtype.scalar);
+    }
+  }
+}
+
+/// Expects that in a region of each 16-bit type the layer, a float32 module, gives that type for
+/// dense and sparse rows of width `in`, and finite float32 gradients of all its parameters.
+template <class Layer>
+void expect_sixteen_bit_region(Layer layer, const Topology& g, std::int64_t in) {
+  const at::Tensor h = uniform({g.num_src(), in}, at::kFloat, 5);
+  for (const auto& [precision, dtype] : {std::pair(amp::Precision::kBFloat16, at::kBFloat16),
+                                         std::pair(amp::Precision::kFloat16, at::kHalf)}) {
+    for (const at::Tensor& rows : {h, h.to(dtype), h.to_sparse_csr()}) {
+      layer->zero_grad();
+      at::Tensor out;
+      {
+        const amp::PrecisionScope scope(precision, test_device());
+        out = layer(g, rows);
+      }
+      EXPECT_EQ(out.scalar_type(), dtype);
+      out.sum().backward();
+      for (const auto& parameter : layer->named_parameters()) {
+        ASSERT_TRUE(parameter.value().grad().defined()) << parameter.key();
+        EXPECT_EQ(parameter.value().grad().scalar_type(), at::kFloat) << parameter.key();
+        EXPECT_TRUE(parameter.value().grad().isfinite().all().template item<bool>())
+            << parameter.key();
+      }
+    }
   }
 }
 

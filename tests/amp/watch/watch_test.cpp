@@ -18,6 +18,7 @@ namespace mezzo::test {
 namespace {
 
 const CpuOnlySuite kWatchOnCpu("Watch", "the CPU's operators");
+const CpuOnlySuite kWatchTestOnCpu("WatchTest", "the CPU's operators");
 
 using amp::Autocast;
 using amp::Pass;

@@ -5,7 +5,6 @@
 #include <set>
 #include <type_traits>
 
-#include "mezzo/amp/precision.h"
 #include "mezzo/ops/ops.h"
 
 #include "support/edge_attention.h"
@@ -350,28 +349,9 @@ TEST(GATv2Conv, gradients_of_shared_weights_agree_with_differences) {
 }
 
 TEST(GATv2Conv, in_a_sixteen_bit_region_gives_sixteen_bits_and_float32_gradients) {
-  const Topology g = connected(20, 20, 60, 4);
-  for (const auto& [precision, dtype] : {std::pair(amp::Precision::kBFloat16, at::kBFloat16),
-                                         std::pair(amp::Precision::kFloat16, at::kHalf)}) {
-    GATv2Conv layer = make<GATv2Conv>(
-        4, 3, {.num_heads = 2, .attention_dropout = 0.2, .residual = true}, at::kFloat);
-    const at::Tensor h = uniform({20, 4}, at::kFloat, 5);
-    for (const at::Tensor& rows : {h, h.to(dtype), h.to_sparse_csr()}) {
-      layer->zero_grad();
-      at::Tensor out;
-      {
-        const amp::PrecisionScope scope(precision, test_device());
-        out = layer(g, rows);
-      }
-      EXPECT_EQ(out.scalar_type(), dtype);
-      out.sum().backward();
-      for (const auto& parameter : layer->named_parameters()) {
-        ASSERT_TRUE(parameter.value().grad().defined()) << parameter.key();
-        EXPECT_EQ(parameter.value().grad().scalar_type(), at::kFloat) << parameter.key();
-        EXPECT_TRUE(parameter.value().grad().isfinite().all().item<bool>()) << parameter.key();
-      }
-    }
-  }
+  const GATv2Conv layer = make<GATv2Conv>(
+      4, 3, {.num_heads = 2, .attention_dropout = 0.2, .residual = true}, at::kFloat);
+  expect_sixteen_bit_region(layer, connected(20, 20, 60, 4), 4);
 }
 
 TEST(GATv2Conv, allowed_nodes_without_in_edges_get_zero_or_their_residual) {
@@ -389,23 +369,18 @@ TEST(GATv2Conv, allowed_nodes_without_in_edges_get_zero_or_their_residual) {
 }
 
 TEST(GATv2Conv, runs_without_edges_and_without_nodes_in_every_dtype) {
-  for (const DTypeInfo& dtype : dtypes()) {
-    for (const std::int64_t num_nodes : {0, 5}) {
-      SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
-      const Topology g = topology_of({}, {}, num_nodes, num_nodes);
-      for (const bool residual : {false, true}) {
-        GATv2Conv layer = make<GATv2Conv>(
-            3, 2, {.num_heads = 2, .residual = residual, .allow_zero_in_degree = true},
-            dtype.scalar);
-        const at::Tensor h = leaf(uniform({num_nodes, 3}, dtype.scalar, 21));
-        const at::Tensor got = layer(g, h);
-        EXPECT_EQ(got.scalar_type(), dtype.scalar);
-        EXPECT_TRUE(near(got, define(layer, g, exactly(h))));
-        got.sum().backward();
-        EXPECT_EQ(h.grad().sizes(), h.sizes());
-      }
+  for_each_bare_graph([](const Topology& g, at::ScalarType dtype) {
+    for (const bool residual : {false, true}) {
+      GATv2Conv layer = make<GATv2Conv>(
+          3, 2, {.num_heads = 2, .residual = residual, .allow_zero_in_degree = true}, dtype);
+      const at::Tensor h = leaf(uniform({g.num_src(), 3}, dtype, 21));
+      const at::Tensor got = layer(g, h);
+      EXPECT_EQ(got.scalar_type(), dtype);
+      EXPECT_TRUE(near(got, define(layer, g, exactly(h))));
+      got.sum().backward();
+      EXPECT_EQ(h.grad().sizes(), h.sizes());
     }
-  }
+  });
 }
 
 TEST(GATv2Conv, has_the_parameters_of_dgl) {

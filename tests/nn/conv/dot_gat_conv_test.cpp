@@ -1,6 +1,5 @@
 #include <set>
 
-#include "mezzo/amp/precision.h"
 #include "mezzo/nn/conv/attention_layers.h"
 
 #include "support/edge_attention.h"
@@ -98,26 +97,7 @@ TEST(DotGatConv, sparse_rows_give_the_values_and_weight_gradients_of_dense_ones)
 }
 
 TEST(DotGatConv, in_a_sixteen_bit_region_gives_sixteen_bits_and_float32_gradients) {
-  const Topology g = connected(20, 20, 60, 4);
-  for (const auto& [precision, dtype] : {std::pair(amp::Precision::kBFloat16, at::kBFloat16),
-                                         std::pair(amp::Precision::kFloat16, at::kHalf)}) {
-    DotGatConv layer = make(4, 3, {.num_heads = 2}, at::kFloat);
-    const at::Tensor h = uniform({20, 4}, at::kFloat, 5);
-    for (const at::Tensor& rows : {h, h.to(dtype), h.to_sparse_csr()}) {
-      layer->zero_grad();
-      at::Tensor out;
-      {
-        const amp::PrecisionScope scope(precision, test_device());
-        out = layer(g, rows);
-      }
-      EXPECT_EQ(out.scalar_type(), dtype);
-      out.sum().backward();
-      const at::Tensor grad = layer->fc->weight.grad();
-      ASSERT_TRUE(grad.defined());
-      EXPECT_EQ(grad.scalar_type(), at::kFloat);
-      EXPECT_TRUE(grad.isfinite().all().item<bool>());
-    }
-  }
+  expect_sixteen_bit_region(make(4, 3, {.num_heads = 2}, at::kFloat), connected(20, 20, 60, 4), 4);
 }
 
 TEST(DotGatConv, nodes_without_in_edges_are_an_error_unless_allowed) {
@@ -132,19 +112,15 @@ TEST(DotGatConv, nodes_without_in_edges_are_an_error_unless_allowed) {
 }
 
 TEST(DotGatConv, runs_without_edges_and_without_nodes_in_every_dtype) {
-  for (const DTypeInfo& dtype : dtypes()) {
-    for (const std::int64_t num_nodes : {0, 5}) {
-      SCOPED_TRACE(testing::Message() << dtype.name << ", " << num_nodes << " nodes");
-      const Topology g = topology_of({}, {}, num_nodes, num_nodes);
-      DotGatConv layer = make(3, 2, {.num_heads = 2, .allow_zero_in_degree = true}, dtype.scalar);
-      const at::Tensor h = leaf(uniform({num_nodes, 3}, dtype.scalar, 21));
-      const at::Tensor got = layer(g, h);
-      EXPECT_EQ(got.scalar_type(), dtype.scalar);
-      EXPECT_TRUE(exact(got, at::zeros({num_nodes, 2, 2})));
-      got.sum().backward();
-      EXPECT_EQ(h.grad().sizes(), h.sizes());
-    }
-  }
+  for_each_bare_graph([](const Topology& g, at::ScalarType dtype) {
+    DotGatConv layer = make(3, 2, {.num_heads = 2, .allow_zero_in_degree = true}, dtype);
+    const at::Tensor h = leaf(uniform({g.num_src(), 3}, dtype, 21));
+    const at::Tensor got = layer(g, h);
+    EXPECT_EQ(got.scalar_type(), dtype);
+    EXPECT_TRUE(exact(got, at::zeros({g.num_dst(), 2, 2})));
+    got.sum().backward();
+    EXPECT_EQ(h.grad().sizes(), h.sizes());
+  });
 }
 
 TEST(DotGatConv, has_the_parameters_of_dgl_and_starts_as_a_linear_layer) {

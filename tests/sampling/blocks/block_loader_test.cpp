@@ -10,6 +10,7 @@ namespace mezzo::test {
 namespace {
 
 const CpuOnlySuite kBlockLoaderOnCpu("BlockLoader", "sampling on the CPU");
+const CpuOnlySuite kBlockLoaderTestOnCpu("BlockLoaderTest", "sampling on the CPU");
 
 constexpr std::int64_t kLoaderNodes = 200;
 

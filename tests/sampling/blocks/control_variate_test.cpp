@@ -13,6 +13,7 @@ namespace mezzo::test {
 namespace {
 
 const CpuOnlySuite kControlVariateOnCpu("ControlVariate", "sampling on the CPU");
+const CpuOnlySuite kControlVariateTestOnCpu("ControlVariateTest", "sampling on the CPU");
 
 constexpr std::int64_t kNumNodes = 80, kWidth = 3;
 const Ids kReceivers = {4, 0, 17, 1, 60};

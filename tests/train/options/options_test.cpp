@@ -176,27 +176,18 @@ TEST(Config, survives_json_bit_for_bit) {
 }
 
 TEST(Config, a_missing_or_wrong_field_is_named) {
-  const std::string json = config_to_json({});
-  const auto changed = [&](const std::string& from, const std::string& to) {
-    std::string text = json;
-    const std::size_t at = text.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    return text.replace(at, from.size(), to);
+  for (const char* text : {"", "[1, 2]"}) EXPECT_THROWS(IoError, "JSON", config_from_json(text));
+  const auto expect_named = [](const std::string& from, const char* to, const char* field) {
+    std::string text = config_to_json({});
+    text.replace(text.find(from), from.size(), to);
+    EXPECT_THROWS(IoError, field, config_from_json(text)) << text;
   };
-  struct Case {
-    std::string json, field;
-  };
-  const std::vector<Case> cases = {
-      {"", "JSON"},
-      {"[1, 2]", "JSON"},
-      {changed("\"lr\"", "\"rate\""), "lr"},
-      {changed("\"layers\":2", "\"layers\":\"two\""), "layers"},
-      {changed("\"gcn\"", "\"gnc\""), "gnc"},
-      {changed("\"precision\":\"fp32\"", "\"precision\":\"fp8\""), "fp8"},
-      {changed("\"gradient-traffic\":\"fp32\"", "\"gradient-traffic\":\"fp8\""),
-       "gradient-traffic: 'fp8'"},
-  };
-  for (const Case& c : cases) EXPECT_THROWS(IoError, c.field, config_from_json(c.json)) << c.json;
+  expect_named("\"lr\"", "\"rate\"", "lr");
+  expect_named("\"layers\":2", "\"layers\":\"two\"", "layers");
+  expect_named("\"gcn\"", "\"gnc\"", "gnc");
+  expect_named("\"precision\":\"fp32\"", "\"precision\":\"fp8\"", "fp8");
+  expect_named("\"gradient-traffic\":\"fp32\"", "\"gradient-traffic\":\"fp8\"",
+               "gradient-traffic: 'fp8'");
 }
 
 }  // namespace

@@ -206,22 +206,15 @@ TEST(SamplingOptions, are_part_of_the_config_except_for_workers_and_place) {
 
 TEST(SamplingOptions, a_missing_or_wrong_field_of_the_config_is_named) {
   const std::string config = config_to_json(sampled_options(SamplerKind::kNeighbor));
-  const auto changed = [&](const std::string& from, const std::string& to) {
+  const auto expect_named = [&](const std::string& from, const char* to, const char* field) {
     std::string text = config;
-    const std::size_t at = text.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    return text.replace(at, from.size(), to);
+    text.replace(text.find(from), from.size(), to);
+    EXPECT_THROWS(IoError, field, config_from_json(text)) << text;
   };
-  struct Case {
-    std::string text, field;
-  };
-  const std::vector<Case> cases = {
-      {changed("\"sampling\"", "\"samples\""), "sampling"},
-      {changed("\"fanout\"", "\"fans\""), "fanout"},
-      {changed("\"neighbor\"", "\"neighbour\""), "neighbour"},
-      {changed("\"replace\":false", "\"replace\":0"), "replace"},
-  };
-  for (const Case& c : cases) EXPECT_THROWS(IoError, c.field, config_from_json(c.text)) << c.text;
+  expect_named("\"sampling\"", "\"samples\"", "sampling");
+  expect_named("\"fanout\"", "\"fans\"", "fanout");
+  expect_named("\"neighbor\"", "\"neighbour\"", "neighbour");
+  expect_named("\"replace\":false", "\"replace\":0", "replace");
 }
 
 }  // namespace
