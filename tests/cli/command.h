@@ -67,11 +67,17 @@ inline Outcome run_mezzo(const TempFolder& folder, const Words& words,
           .err = read_text(err)};
 }
 
+/// run_mezzo(), which has to end with this exit code.
+inline Outcome run_to(int code, const TempFolder& folder, const Words& words) {
+  Outcome outcome = run_mezzo(folder, words);
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  return outcome;
+}
+
 /// Runs `mezzo <words> --json FILE` and returns the report. Expects this exit code.
 inline nlohmann::json report_of(const TempFolder& folder, const Words& words, int code = 0) {
   const std::string path = folder.path("report_of.json");
-  const Outcome outcome = run_mezzo(folder, with(words, {"--json", path}));
-  EXPECT_EQ(outcome.code, code) << outcome.err;
+  run_to(code, folder, with(words, {"--json", path}));
   return read_json(path);
 }
 

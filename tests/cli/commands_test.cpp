@@ -18,6 +18,7 @@ using nlohmann::json;
 using test::Outcome;
 using test::read_json;
 using test::run_mezzo;
+using test::run_to;
 using test::Words;
 
 /// `mezzo train` of ten epochs on `rings`.
@@ -38,8 +39,7 @@ TEST_F(TrainCommandTest, prints_a_table_and_writes_the_report) {
   const std::string rings = test::write_rings(folder);
   const std::string path = folder.path("report.json");
   const Outcome outcome =
-      run_mezzo(folder, quick_train(rings, {"--precision", "fp16", "--json", path}));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+      run_to(0, folder, quick_train(rings, {"--precision", "fp16", "--json", path}));
   EXPECT_TRUE(test::contains(outcome.out, "best"));
   EXPECT_EQ(outcome.num_error_lines(), 11) << outcome.err;  // the recipe, and ten epochs
   const json report = read_json(path);
@@ -95,11 +95,10 @@ std::string write_rings_that_fail_in_split_1(const test::TempFolder& folder) {
 TEST_F(TrainCommandTest, runs_before_one_that_diverges_are_reported) {
   const std::string rings = write_rings_that_fail_in_split_1(folder);
   const std::string path = folder.path("report.json");
-  const Outcome outcome = run_mezzo(
-      folder, {"train",     "--dataset", rings,      "--model",   "mlp",    "--layers",    "1",
-               "--dropout", "0",         "--epochs", "10",        "--runs", "3",           "--seed",
-               "5",         "--json",    path,       "--threads", "1",      "--optimizer", "sgd"});
-  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  const Outcome outcome = run_to(
+      4, folder, {"train", "--dataset", rings, "--model",     "mlp", "--layers", "1", "--dropout",
+                  "0",     "--epochs",  "10",  "--runs",      "3",   "--seed",   "5", "--json",
+                  path,    "--threads", "1",   "--optimizer", "sgd"});
   EXPECT_TRUE(test::contains(outcome.err, "mezzo: run 2/3, seed 6: training diverged"));
   EXPECT_TRUE(test::contains(outcome.out, "best"));
   const json report = read_json(path);
@@ -112,8 +111,7 @@ TEST_F(TrainCommandTest, a_checkpoint_that_cannot_be_written_leaves_the_report) 
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
   const std::string rings = test::write_rings(folder), path = folder.path("report.json");
   const Outcome outcome =
-      run_mezzo(folder, quick_train(rings, {"--checkpoint", "/dev/full", "--json", path}));
-  EXPECT_EQ(outcome.code, 3) << outcome.err;
+      run_to(3, folder, quick_train(rings, {"--checkpoint", "/dev/full", "--json", path}));
   EXPECT_TRUE(test::contains(outcome.err, "mezzo: /dev/full: writing failed"));
   EXPECT_TRUE(test::contains(outcome.out, "best"));
   const json report = read_json(path);
@@ -138,8 +136,7 @@ precision = "bf16"
 seed = 11
 threads = 1
 json = ")" + folder.path("report.json") + "\"\n");
-  const Outcome outcome = run_mezzo(folder, {"train", "--config", config, "--seed", "12"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  run_to(0, folder, {"train", "--config", config, "--seed", "12"});
   const json report = read_json(folder.path("report.json"));
   EXPECT_EQ(report["model"].get<std::string>(), "gat");
   EXPECT_EQ(report["precision"].get<std::string>(), "bf16");
@@ -208,8 +205,7 @@ TEST_F(TrainCommandTest, options_that_contradict_the_resumed_checkpoint_are_list
                 .code,
             0);
   const Outcome outcome =
-      run_mezzo(folder, {"train", "--resume", file, "--model", "gcn", "--hidden", "32"});
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
+      run_to(2, folder, {"train", "--resume", file, "--model", "gcn", "--hidden", "32"});
   EXPECT_TRUE(test::contains(outcome.err, "model \"gat\", this run has \"gcn\""));
   EXPECT_TRUE(test::contains(outcome.err, "hidden its default, this run has 32"));
 }
@@ -219,8 +215,7 @@ TEST_F(TrainCommandTest, init_fine_tunes_a_checkpoint) {
   ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--checkpoint", file})).code, 0);
   EXPECT_EQ(run_mezzo(folder, quick_train(rings, {"--init", file, "--weight-decay", "0"})).code, 0);
   const Outcome outcome =
-      run_mezzo(folder, quick_train(rings, {"--init", file, "--model", "sage"}));
-  EXPECT_EQ(outcome.code, 2);
+      run_to(2, folder, quick_train(rings, {"--init", file, "--model", "sage"}));
   EXPECT_TRUE(test::contains(outcome.err, "init: " + file + " was written with model gcn"));
 }
 
@@ -233,9 +228,7 @@ TEST_F(TrainCommandTest, init_takes_the_whole_model_of_the_checkpoint) {
           .code,
       0);
   const Words init = {"train", "--dataset", rings, "--init", file, "--epochs", "2"};
-  const Outcome outcome =
-      run_mezzo(folder, test::with(init, {"--attention-dropout", "0.1", "--checkpoint", tuned}));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  run_to(0, folder, test::with(init, {"--attention-dropout", "0.1", "--checkpoint", tuned}));
   const TrainOptions options = load_checkpoint(tuned).options;
   EXPECT_EQ(options.model, nn::ModelKind::kGat);
   EXPECT_EQ(options.layers, 3);
@@ -243,8 +236,7 @@ TEST_F(TrainCommandTest, init_takes_the_whole_model_of_the_checkpoint) {
   EXPECT_EQ(options.self_loops, false);
   EXPECT_EQ(options.attention_dropout, 0.1);
   EXPECT_EQ(options.epochs, 2);
-  const Outcome other = run_mezzo(folder, test::with(init, {"--model", "gcn"}));
-  EXPECT_EQ(other.code, 2);
+  const Outcome other = run_to(2, folder, test::with(init, {"--model", "gcn"}));
   EXPECT_TRUE(test::contains(other.err, "init: " + file + " was written with model gat"));
 }
 
@@ -274,8 +266,7 @@ void expect_checkpoint_after(int signal) {
   EXPECT_EQ(WEXITSTATUS(status), 130) << test::read_text(err);
   EXPECT_NE(test::read_text(out).find("interrupted"), std::string::npos);
   EXPECT_TRUE(test::contains(test::read_text(out), "\ncheckpoint " + checkpoint + ", epoch "));
-  const Outcome evaluated = run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint});
-  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  run_to(0, folder, {"evaluate", "--checkpoint", checkpoint});
 }
 
 TEST(TrainCommand, an_interrupt_ends_the_epoch_and_keeps_the_checkpoint) {
@@ -334,8 +325,7 @@ TEST_F(EvaluateAndPredictTest, read_the_checkpoint_of_train) {
 
   const std::string labels = rings + "/labels.npy", before = test::read_text(labels);
   const Outcome refused =
-      run_mezzo(folder, {"predict", "--checkpoint", checkpoint, "--output", labels});
-  EXPECT_EQ(refused.code, 2);
+      run_to(2, folder, {"predict", "--checkpoint", checkpoint, "--output", labels});
   EXPECT_TRUE(test::contains(refused.err, "--output"));
   EXPECT_EQ(test::read_text(labels), before);
 }
@@ -390,8 +380,7 @@ TEST_F(EvaluateAndPredictTest, training_nodes_among_the_test_nodes_are_a_warning
   ASSERT_EQ(run_mezzo(folder, quick_train(rings, {"--checkpoint", checkpoint})).code, 0);
   const auto warnings = [&](const Words& more) {
     const Outcome outcome =
-        run_mezzo(folder, test::with({"evaluate", "--checkpoint", checkpoint}, more));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
+        run_to(0, folder, test::with({"evaluate", "--checkpoint", checkpoint}, more));
     return outcome.err;
   };
   EXPECT_EQ(warnings({}), "");
@@ -410,29 +399,25 @@ TEST_F(EvaluateAndPredictTest, predict_does_without_labels_and_splits) {
           .code,
       0);
   const auto predictions = [&](const Words& more) {
-    const Outcome outcome = run_mezzo(
-        folder, test::with({"predict", "--checkpoint", checkpoint, "--output", csv}, more));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    run_to(0, folder, test::with({"predict", "--checkpoint", checkpoint, "--output", csv}, more));
     return test::read_text(csv);
   };
   EXPECT_EQ(predictions({"--dataset", bare}), predictions({}));
 
   const Outcome evaluated =
-      run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--dataset", bare});
-  EXPECT_EQ(evaluated.code, 3);
+      run_to(3, folder, {"evaluate", "--checkpoint", checkpoint, "--dataset", bare});
   EXPECT_TRUE(test::contains(evaluated.err, "no labels"));
-  const Outcome split = run_mezzo(
-      folder, {"predict", "--checkpoint", checkpoint, "--output", csv, "--split-index", "1"});
-  EXPECT_EQ(split.code, 2);
+  const Outcome split = run_to(
+      2, folder, {"predict", "--checkpoint", checkpoint, "--output", csv, "--split-index", "1"});
   EXPECT_TRUE(test::contains(split.err, "--split-index"));
 }
 
 TEST_F(CompareCommandTest, makes_one_table_of_models_and_precisions) {
   const std::string rings = test::write_rings(folder), path = folder.path("c.json");
-  const Outcome outcome = run_mezzo(
-      folder, {"compare", "--dataset", rings, "--models", "sage,gat", "--heads", "2",
-               "--precisions", "fp32,bf16,fp16", "--epochs", "5", "--runs", "2", "--json", path});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome outcome =
+      run_to(0, folder,
+             {"compare", "--dataset", rings, "--models", "sage,gat", "--heads", "2", "--precisions",
+              "fp32,bf16,fp16", "--epochs", "5", "--runs", "2", "--json", path});
   const json results = read_json(path)["results"];
   ASSERT_EQ(results.size(), 6U);
   EXPECT_EQ(results[0]["speed_up"].get<double>(), 1);
@@ -444,17 +429,16 @@ TEST_F(CompareCommandTest, makes_one_table_of_models_and_precisions) {
 
 TEST_F(CompareCommandTest, a_precision_that_diverges_is_a_row_and_exit_code_4) {
   const std::string rings = test::write_rings(folder), path = folder.path("c.json");
-  const Outcome outcome = run_mezzo(folder, {"compare", "--dataset", rings, "--optimizer", "sgd",
-                                             "--lr", "1e38", "--json", path});
-  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  const Outcome outcome =
+      run_to(4, folder,
+             {"compare", "--dataset", rings, "--optimizer", "sgd", "--lr", "1e38", "--json", path});
   EXPECT_EQ(read_json(path)["results"].size(), 2U);
   EXPECT_TRUE(test::contains(outcome.out, "diverged"));
 }
 
 TEST_F(DataCommandTest, describes_a_folder) {
   const std::string rings = test::write_rings(folder), path = folder.path("i.json");
-  const Outcome outcome = run_mezzo(folder, {"data", "info", "--dataset", rings, "--json", path});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome outcome = run_to(0, folder, {"data", "info", "--dataset", rings, "--json", path});
   const json info = read_json(path);
   EXPECT_EQ(info["nodes"].get<int>(), 24);
   EXPECT_EQ(info["edges"].get<int>(), 48);
@@ -476,8 +460,7 @@ TEST_F(DataCommandTest, info_has_the_named_splits_and_the_dtype_in_the_file) {
   const std::string rings = test::write_rings(folder), path = folder.path("i.json");
   const auto info = [&](const std::string& dataset) {
     const Outcome outcome =
-        run_mezzo(folder, {"data", "info", "--dataset", dataset, "--json", path});
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
+        run_to(0, folder, {"data", "info", "--dataset", dataset, "--json", path});
     return outcome.out;
   };
   const auto line = [](const std::string& text, const std::string& name) {
@@ -502,8 +485,7 @@ TEST_F(DataCommandTest, nodes_without_a_label_belong_to_no_class) {
   folder.write("set/nodes.csv", "id,label,split\n2,1,train\n5,1,val\n9,,\n");
   const std::string path = folder.path("i.json");
   const Outcome outcome =
-      run_mezzo(folder, {"data", "info", "--dataset", folder.path("set"), "--json", path});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+      run_to(0, folder, {"data", "info", "--dataset", folder.path("set"), "--json", path});
   const json info = read_json(path);
   EXPECT_EQ(info["unlabelled_nodes"].get<int>(), 1);
   ASSERT_EQ(info["classes"].size(), 2U);
@@ -520,8 +502,7 @@ TEST_F(DataCommandTest, lists_names_and_folders) {
   test::write_rings(folder);
   const std::string path = folder.path("l.json");
   const Outcome outcome =
-      run_mezzo(folder, {"data", "list", "--directory", folder.path(), "--json", path});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+      run_to(0, folder, {"data", "list", "--directory", folder.path(), "--json", path});
   EXPECT_TRUE(test::contains(outcome.out, "wordnet"));
   bool is_listed = false;
   const json report = read_json(path);

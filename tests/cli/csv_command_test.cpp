@@ -76,14 +76,11 @@ TEST(CsvCommand, edge_weights_are_shown_converted_and_trained_with) {
 
 TEST(CsvCommand, errors_show_the_header_and_the_options) {
   const test::TempFolder folder;
-  const test::Outcome outcome =
-      run_mezzo(folder, {"data", "info", "--dataset", write_csv_rings(folder)});
-  EXPECT_EQ(outcome.code, 3);
+  const Outcome outcome = run_to(3, folder, {"data", "info", "--dataset", write_csv_rings(folder)});
   EXPECT_TRUE(test::contains(outcome.err, "--id and --label"));
   EXPECT_TRUE(test::contains(outcome.err, "'venue,name,split,f0,f1'"));
   const std::string list = folder.write("list.txt", "1 2\n");
-  const test::Outcome other = run_mezzo(folder, {"data", "info", "--dataset", list, "--src", "a"});
-  EXPECT_EQ(other.code, 2);
+  const Outcome other = run_to(2, folder, {"data", "info", "--dataset", list, "--src", "a"});
   EXPECT_TRUE(test::contains(other.err, "CSV folder"));
 }
 

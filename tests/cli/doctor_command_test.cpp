@@ -13,6 +13,7 @@ using nlohmann::json;
 using test::Outcome;
 using test::read_json;
 using test::run_mezzo;
+using test::run_to;
 using test::Words;
 
 Words words_of(const std::string& text) {
@@ -55,18 +56,16 @@ void expect_cuda_line(const test::TempFolder& folder, const std::string& dataset
   EXPECT_EQ(cuda["devices"].get<int>(), 0) << cuda;
   EXPECT_NE(out.find("\nCUDA: not usable: " + problem + '\n'), std::string::npos) << out;
   const Outcome refused =
-      run_mezzo(folder, {"train", "--dataset", dataset, "--device", "cuda", "--epochs", "1"});
-  EXPECT_EQ(refused.code, 2);
+      run_to(2, folder, {"train", "--dataset", dataset, "--device", "cuda", "--epochs", "1"});
   EXPECT_TRUE(test::contains(refused.err, problem));
 }
 
 TEST(DoctorCommand, prints_tables_and_writes_the_report) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), path = folder.path("d.json");
-  const Outcome outcome =
-      run_mezzo(folder, {"doctor", "--dataset", rings, "--model", "sage", "--steps", "4", "--lr",
-                         "0.05", "--threads", "1", "--json", path});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome outcome = run_to(0, folder,
+                                 {"doctor", "--dataset", rings, "--model", "sage", "--steps", "4",
+                                  "--lr", "0.05", "--threads", "1", "--json", path});
   EXPECT_TRUE(test::contains(outcome.out, "Recommended: --precision "));
   EXPECT_TRUE(test::contains(outcome.err, "--precision bf16"));
   const json report = read_json(path);
@@ -85,9 +84,9 @@ TEST(DoctorCommand, prints_tables_and_writes_the_report) {
 TEST(DoctorCommand, a_job_that_diverges_in_float32_gets_no_recommendation_and_exit_code_4) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), path = folder.path("d.json");
-  const Outcome outcome = run_mezzo(
-      folder, {"doctor", "--dataset", rings, "--optimizer", "sgd", "--lr", "1e38", "--json", path});
-  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  const Outcome outcome =
+      run_to(4, folder,
+             {"doctor", "--dataset", rings, "--optimizer", "sgd", "--lr", "1e38", "--json", path});
   EXPECT_TRUE(
       test::contains(outcome.err, "mezzo: doctor: the loss becomes inf or nan in float32 itself"));
   EXPECT_EQ(outcome.out.find("Recommended:"), std::string::npos) << outcome.out;
@@ -164,10 +163,9 @@ TEST(DoctorCommand, wrong_options_are_exit_code_2_and_one_line) {
     EXPECT_EQ(outcome.num_error_lines(), 1) << outcome.err;
     EXPECT_TRUE(test::contains(outcome.err, c.part));
   }
-  const Outcome outcome =
-      run_mezzo(folder, {"train", "--dataset", rings, "--recipe", "planetoid", "--precision",
-                         "fp16", "--keep-float32", "layer0,layer9"});
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  const Outcome outcome = run_to(2, folder,
+                                 {"train", "--dataset", rings, "--recipe", "planetoid",
+                                  "--precision", "fp16", "--keep-float32", "layer0,layer9"});
   EXPECT_TRUE(test::contains(outcome.err, "layer0, layer1"));
 }
 

@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 using test::Outcome;
 using test::run_mezzo;
+using test::run_to;
 
 std::vector<std::string> launched(std::vector<std::string> options,
                                   const std::vector<std::string>& train) {
@@ -46,11 +47,10 @@ std::int64_t lines_with(const std::string& text, const std::string& prefix) {
 TEST(Launch, two_processes_train_and_the_first_one_reports) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
-  const Outcome outcome = run_mezzo(
-      folder, launched({"-n", "2", "--threads-per-process", "1"},
-                       with(sampled(rings),
-                            {"--checkpoint", folder.path("c"), "--json", folder.path("r.json")})));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome outcome = run_to(0, folder,
+                                 launched({"-n", "2", "--threads-per-process", "1"},
+                                          with(sampled(rings), {"--checkpoint", folder.path("c"),
+                                                                "--json", folder.path("r.json")})));
   EXPECT_GT(lines_with(outcome.out, "[0] "), 10) << outcome.out;
   EXPECT_EQ(lines_with(outcome.out, "[1] "), 0) << outcome.out;
   EXPECT_EQ(lines_with(outcome.err, "[1] "), 0) << outcome.err;
@@ -63,8 +63,7 @@ TEST(Launch, two_processes_train_and_the_first_one_reports) {
   EXPECT_EQ(report["steps"], 6);
   EXPECT_EQ(report["sampling"]["batches"], 6);
 
-  const Outcome evaluated = run_mezzo(folder, {"evaluate", "--checkpoint", folder.path("c")});
-  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  run_to(0, folder, {"evaluate", "--checkpoint", folder.path("c")});
 }
 
 TEST(Launch, a_report_that_cannot_be_printed_is_exit_code_3) {
@@ -81,10 +80,9 @@ TEST(Launch, a_report_that_cannot_be_printed_is_exit_code_3) {
 
 TEST(Launch, several_runs_follow_one_another_on_all_processes) {
   const test::TempFolder folder;
-  const Outcome outcome = run_mezzo(
-      folder, launched({"-n", "2"}, with(sampled(test::write_rings(folder)),
-                                         {"--runs", "2", "--json", folder.path("r.json")})));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  run_to(0, folder,
+         launched({"-n", "2"}, with(sampled(test::write_rings(folder)),
+                                    {"--runs", "2", "--json", folder.path("r.json")})));
   const json report = json::parse(test::read_text(folder.path("r.json")));
   EXPECT_EQ(report["runs"].size(), 2U);
   EXPECT_GT(report["communication_seconds"], report["runs"][1]["communication_seconds"]);
@@ -95,8 +93,7 @@ TEST(Launch, one_process_is_a_plain_run) {
   const std::string rings = test::write_rings(folder);
   const std::vector<std::string> train = {"--dataset", rings,    "--epochs",
                                           "2",         "--json", folder.path("r.json")};
-  const Outcome outcome = run_mezzo(folder, launched({"-n", "1"}, train));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  run_to(0, folder, launched({"-n", "1"}, train));
   EXPECT_EQ(json::parse(test::read_text(folder.path("r.json")))["world_size"], 1);
 }
 
@@ -123,8 +120,7 @@ TEST(Launch, what_all_processes_refuse_ends_with_their_code) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
   const auto refused = [&](const std::vector<std::string>& train, const std::string& fragment) {
-    const Outcome outcome = run_mezzo(folder, launched({"-n", "2"}, train));
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    const Outcome outcome = run_to(2, folder, launched({"-n", "2"}, train));
     EXPECT_NE(outcome.err.find(fragment), std::string::npos) << outcome.err;
     EXPECT_NE(outcome.err.find("mezzo: launch: rank "), std::string::npos) << outcome.err;
   };
@@ -170,8 +166,7 @@ OneAndTwo learn_by_one_and_two(const std::string& dataset, std::int64_t batch_si
         with(before,
              {"--dataset", dataset, "--recipe", "planetoid", "--model", "sage", "--dropout", "0.5",
               "--normalize-features", "--batch-size", std::to_string(batch), "--json", report});
-    const Outcome outcome = run_mezzo(folder, with(words, options));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    run_to(0, folder, with(words, options));
     return test::read_json(report);
   };
   const OneAndTwo reports{

@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 using test::Outcome;
 using test::run_mezzo;
+using test::run_to;
 using test::Words;
 
 TEST(MiniBatchCommand, trains_evaluates_and_predicts_by_mini_batches) {
@@ -23,10 +24,9 @@ TEST(MiniBatchCommand, trains_evaluates_and_predicts_by_mini_batches) {
                          "--hidden", "8",    "--workers",    "2", "--prefetch", "3"};
   const Words more = {"--inference-batch-size", "7",      "--checkpoint",
                       folder.path("c"),         "--json", folder.path("r.json")};
-  const Outcome trained = run_mezzo(
-      folder,
-      test::with(test::with({"train", "--dataset", rings, "--epochs", "4"}, options), more));
-  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Outcome trained =
+      run_to(0, folder,
+             test::with(test::with({"train", "--dataset", rings, "--epochs", "4"}, options), more));
   EXPECT_TRUE(test::contains(trained.out, "neighbor, 3 batches an epoch, 2 workers on the host"));
   EXPECT_TRUE(test::contains(trained.out, "stages"));
   const json report = test::read_json(folder.path("r.json"));
@@ -43,9 +43,8 @@ TEST(MiniBatchCommand, trains_evaluates_and_predicts_by_mini_batches) {
 
   const json evaluated = test::report_of(folder, {"evaluate", "--checkpoint", folder.path("c")});
   EXPECT_EQ(evaluated["test"], report["test"]);
-  const Outcome predicted = run_mezzo(
-      folder, {"predict", "--checkpoint", folder.path("c"), "--output", folder.path("p.csv")});
-  EXPECT_EQ(predicted.code, 0) << predicted.err;
+  run_to(0, folder,
+         {"predict", "--checkpoint", folder.path("c"), "--output", folder.path("p.csv")});
 }
 
 TEST(MiniBatchCommand, there_is_a_layer_for_each_fanout) {
@@ -55,8 +54,7 @@ TEST(MiniBatchCommand, there_is_a_layer_for_each_fanout) {
   for (const auto& [fanouts, layers] :
        {std::pair{"2", "--layers 1 "}, std::pair{"2,2,2", "--layers 3 "}}) {
     const Outcome outcome =
-        run_mezzo(folder, test::with(test::with({"train"}, batches), {"--fanout", fanouts}));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
+        run_to(0, folder, test::with(test::with({"train"}, batches), {"--fanout", fanouts}));
     EXPECT_TRUE(test::contains(outcome.err, layers));
   }
 }
@@ -105,9 +103,9 @@ TEST(MiniBatchCommand, compare_passes_the_sampling_on) {
 TEST(MiniBatchCommand, walks_that_exceed_the_graph_are_refused) {
   const test::TempFolder folder;
   const Outcome outcome =
-      run_mezzo(folder, {"train", "--dataset", test::write_rings(folder), "--sampler", "saint-walk",
-                         "--saint-budget", "4", "--walk-length", "1000000000"});
-  EXPECT_EQ(outcome.code, 2);
+      run_to(2, folder,
+             {"train", "--dataset", test::write_rings(folder), "--sampler", "saint-walk",
+              "--saint-budget", "4", "--walk-length", "1000000000"});
   EXPECT_TRUE(test::contains(outcome.err, "saint-budget: expected batches of at most 96"));
 }
 

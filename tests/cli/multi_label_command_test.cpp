@@ -11,6 +11,7 @@ using nlohmann::json;
 using test::Outcome;
 using test::read_json;
 using test::run_mezzo;
+using test::run_to;
 using test::Words;
 
 constexpr std::int64_t kListNodes = 24;
@@ -51,9 +52,7 @@ std::string write_lists(const test::TempFolder& folder) {
 TEST(MultiLabelCommands, graphsaint_lists_are_converted_trained_on_evaluated_and_predicted) {
   const test::TempFolder folder;
   const std::string lists = write_lists(folder), out = folder.path("out");
-  const Outcome converted =
-      run_mezzo(folder, {"data", "convert", "--dataset", lists, "--output", out});
-  ASSERT_EQ(converted.code, 0) << converted.err;
+  run_to(0, folder, {"data", "convert", "--dataset", lists, "--output", out});
   const json manifest = read_json(out + "/mezzo.json");
   EXPECT_EQ(manifest["metric"].get<std::string>(), "micro_f1");
   EXPECT_EQ(manifest["arrays"]["labels"]["dtype"].get<std::string>(), "uint8");
@@ -64,15 +63,13 @@ TEST(MultiLabelCommands, graphsaint_lists_are_converted_trained_on_evaluated_and
     const Words train = {"train",    "--dataset", out,         "--epochs", "2",
                          "--lr",     "0.05",      "--threads", "1",        "--checkpoint",
                          checkpoint, "--json",    trained};
-    const Outcome outcome = run_mezzo(folder, test::with(train, batches));
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Outcome outcome = run_to(0, folder, test::with(train, batches));
     EXPECT_TRUE(test::contains(outcome.out, "micro_f1"));
     const json report = read_json(trained);
     EXPECT_GT(report["train_loss"].get<double>(), 0);
     EXPECT_EQ(report["steps"].get<int>(), batches.empty() ? 2 : 6);
     const Outcome again =
-        run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--json", evaluated});
-    ASSERT_EQ(again.code, 0) << again.err;
+        run_to(0, folder, {"evaluate", "--checkpoint", checkpoint, "--json", evaluated});
     EXPECT_TRUE(test::contains(again.out, "micro_f1"));
     for (const char* key : {"train", "val", "test"}) {
       EXPECT_EQ(read_json(evaluated)[key], report[key]) << key;
@@ -83,8 +80,7 @@ TEST(MultiLabelCommands, graphsaint_lists_are_converted_trained_on_evaluated_and
   const std::string csv = folder.path("p.csv"), npy = folder.path("p.npy");
   for (const std::string& output : {csv, npy}) {
     const Outcome predicted =
-        run_mezzo(folder, {"predict", "--checkpoint", checkpoint, "--output", output});
-    ASSERT_EQ(predicted.code, 0) << predicted.err;
+        run_to(0, folder, {"predict", "--checkpoint", checkpoint, "--output", output});
     EXPECT_TRUE(test::contains(predicted.out, "24 predictions"));
   }
   EXPECT_EQ(test::read_text(csv).rfind("node,p0,p1,p2\n0,", 0), 0U) << test::read_text(csv);

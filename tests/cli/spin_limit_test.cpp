@@ -21,8 +21,7 @@ class SpinLimit : public testing::Test {
   ~SpinLimit() override { unsetenv("OMP_DISPLAY_ENV"); }
 
   std::string settings() {
-    const test::Outcome outcome = test::run_mezzo(folder_, {"data", "list"});
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const Outcome outcome = run_to(0, folder_, {"data", "list"});
     EXPECT_TRUE(test::contains(outcome.out, "wordnet"));
     return outcome.err;
   }
@@ -45,8 +44,7 @@ TEST_F(SpinLimit, what_the_user_has_set_stays) {
 }
 
 TEST_F(SpinLimit, the_restart_keeps_arguments_and_open_files) {
-  const test::Outcome outcome = test::run_mezzo(folder_, {"train", "--dataset", "a 'b' \"c"});
-  EXPECT_EQ(outcome.code, 2);
+  const Outcome outcome = run_to(2, folder_, {"train", "--dataset", "a 'b' \"c"});
   EXPECT_TRUE(test::contains(outcome.err, "a 'b' \"c"));
   const std::string list = folder_.path("list.json"), err = folder_.path("err.txt");
   const std::string config = folder_.write("c.toml", "json = '" + list + "'\n");

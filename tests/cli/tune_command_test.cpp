@@ -15,6 +15,7 @@ using nlohmann::json;
 using test::contains;
 using test::Outcome;
 using test::run_mezzo;
+using test::run_to;
 using test::Words;
 
 /// `mezzo tune` with as little time as possible.
@@ -28,8 +29,7 @@ TEST(TuneCommand, writes_options_with_which_train_repeats_its_last_run) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);
   const std::string output = folder.path("tune.toml"), path = folder.path("t.json");
-  const Outcome outcome = run_mezzo(folder, quick_tune(rings, output, {"--json", path}));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome outcome = run_to(0, folder, quick_tune(rings, output, {"--json", path}));
   EXPECT_TRUE(contains(outcome.err, "trial 6  candidate "));
   EXPECT_TRUE(contains(outcome.err, "best val "));
   EXPECT_TRUE(contains(outcome.out, output + ": candidate "));
@@ -55,8 +55,7 @@ TEST(TuneCommand, the_same_call_again_reuses_the_trials) {
   ASSERT_EQ(run_mezzo(folder, quick_tune(rings, output)).code, 0);
   EXPECT_EQ(test::read_text(trials), before);
   EXPECT_EQ(test::read_text(output), text);
-  const Outcome other = run_mezzo(folder, quick_tune(rings, output, {"--model", "sage"}));
-  EXPECT_EQ(other.code, 2) << other.err;
+  const Outcome other = run_to(2, folder, quick_tune(rings, output, {"--model", "sage"}));
   EXPECT_EQ(other.num_error_lines(), 1) << other.err;
   EXPECT_TRUE(contains(other.err, "--output"));
 }
@@ -92,11 +91,10 @@ TEST(TuneCommand, its_file_without_what_it_has_chosen_is_an_option_file_of_tune)
 TEST(TuneCommand, options_of_mini_batches_and_switches_stand_in_the_file) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), output = folder.path("tune.toml");
-  const Outcome outcome =
-      run_mezzo(folder, quick_tune(rings, output,
-                                   {"--batch-size", "8", "--fanout", "all,2", "--no-shuffle",
-                                    "--no-self-loops", "--split-index", "1"}));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  run_to(0, folder,
+         quick_tune(rings, output,
+                    {"--batch-size", "8", "--fanout", "all,2", "--no-shuffle", "--no-self-loops",
+                     "--split-index", "1"}));
   const std::string text = test::read_text(output);
   for (const char* line : {"batch-size = 8\n", "fanout = [-1, 2]\n", "no-shuffle = true\n",
                            "self-loops = false\n", "split-index = 1\n", "layers = 2\n"}) {
@@ -150,8 +148,7 @@ TEST(TuneCommand, wrong_calls_are_exit_code_2) {
   const std::string rings = test::write_rings(folder), output = folder.path("tune.toml");
   for (const Words& more :
        {Words{"--minutes", "0"}, Words{"--model", "sgc"}, Words{"--layers", "1"}}) {
-    const Outcome outcome = run_mezzo(folder, quick_tune(rings, output, more));
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    const Outcome outcome = run_to(2, folder, quick_tune(rings, output, more));
     EXPECT_EQ(outcome.num_error_lines(), 1) << outcome.err;
     EXPECT_FALSE(std::filesystem::exists(output));
   }

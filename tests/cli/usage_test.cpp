@@ -14,6 +14,7 @@ namespace {
 
 using test::Outcome;
 using test::run_mezzo;
+using test::run_to;
 using test::Words;
 
 /// Expects exit code `code` and one error line that contains `part`.
@@ -59,8 +60,7 @@ TEST_F(UsageTest, help_and_version_go_to_the_standard_output) {
     EXPECT_EQ(outcome.err, "");
   }
   EXPECT_TRUE(test::contains(run_mezzo(folder, {"help", "train"}).out, "--dataset"));
-  const Outcome version = run_mezzo(folder, {"--version"});
-  EXPECT_EQ(version.code, 0);
+  const Outcome version = run_to(0, folder, {"--version"});
   EXPECT_EQ(version.out.rfind("mezzo " + std::string(kVersion) + "\nlibtorch ", 0), 0U)
       << version.out;
 }
@@ -250,8 +250,7 @@ TEST_F(UsageTest, a_config_file_may_begin_with_a_byte_order_mark_and_has_no_dash
   const std::string marked = folder.write("m.toml",
                                           "\xef\xbb\xbf"
                                           "epochs = 2\n");
-  const Outcome outcome = run_mezzo(folder, {"train", "--dataset", rings, "--config", marked});
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  run_to(0, folder, {"train", "--dataset", rings, "--config", marked});
   const std::string dashes = folder.write("d.toml", "epochs = 2\n--epochs = 3\n");
   expect_failure(run_mezzo(folder, {"train", "--dataset", rings, "--config", dashes}), 2,
                  "line 2: expected a key without dashes", "dashes");
@@ -343,16 +342,15 @@ TEST_F(UsageTest, no_output_replaces_a_file_of_the_data_set) {
   EXPECT_EQ(run_mezzo(folder, again).code, 0);
   EXPECT_EQ(run_mezzo(folder, again).code, 0);
   std::filesystem::copy_file(checkpoint, from_folder);
-  const Outcome outcome =
-      run_mezzo(folder, {"train", "--dataset", rings, "--epochs", "2", "--threads", "1", "--resume",
-                         from_folder, "--checkpoint", from_folder});
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  run_to(0, folder,
+         {"train", "--dataset", rings, "--epochs", "2", "--threads", "1", "--resume", from_folder,
+          "--checkpoint", from_folder});
 }
 
 TEST_F(UsageTest, a_run_that_diverges_is_exit_code_4) {
-  const Outcome outcome = run_mezzo(folder, {"train", "--dataset", test::write_rings(folder),
-                                             "--lr", "1e38", "--optimizer", "sgd"});
-  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  const Outcome outcome = run_to(
+      4, folder,
+      {"train", "--dataset", test::write_rings(folder), "--lr", "1e38", "--optimizer", "sgd"});
   EXPECT_TRUE(test::contains(outcome.err, "mezzo: training diverged"));
   EXPECT_EQ(outcome.out, "");
 }

@@ -14,15 +14,16 @@ namespace {
 using nlohmann::json;
 using test::Outcome;
 using test::run_mezzo;
+using test::run_to;
 using Words = std::vector<std::string>;
 
 TEST(DataConvertCommand, writes_a_folder_that_trains) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder), out = folder.path("out");
   const std::string path = folder.path("c.json");
-  const Outcome converted = run_mezzo(folder, {"data", "convert", "--dataset", rings, "--output",
-                                               out, "--feature-dtype", "bf16", "--json", path});
-  ASSERT_EQ(converted.code, 0) << converted.err;
+  const Outcome converted = run_to(0, folder,
+                                   {"data", "convert", "--dataset", rings, "--output", out,
+                                    "--feature-dtype", "bf16", "--json", path});
   EXPECT_NE(converted.out.find("features.npy"), std::string::npos) << converted.out;
   EXPECT_NE(converted.out.find("24 nodes, 48 edges, 3 features, 2 classes"), std::string::npos)
       << converted.out;
@@ -30,9 +31,7 @@ TEST(DataConvertCommand, writes_a_folder_that_trains) {
   const json report = json::parse(test::read_text(path));
   EXPECT_EQ(report["edges"].get<int>(), 48);
   EXPECT_EQ(report["files"].size(), 7U);
-  const Outcome trained = run_mezzo(
-      folder, {"train", "--dataset", out, "--epochs", "3", "--lr", "0.05", "--threads", "1"});
-  EXPECT_EQ(trained.code, 0) << trained.err;
+  run_to(0, folder, {"train", "--dataset", out, "--epochs", "3", "--lr", "0.05", "--threads", "1"});
 }
 
 TEST(DataConvertCommand, info_tells_of_a_converted_folder_what_it_tells_of_the_original) {
@@ -41,9 +40,7 @@ TEST(DataConvertCommand, info_tells_of_a_converted_folder_what_it_tells_of_the_o
   ASSERT_EQ(run_mezzo(folder, {"data", "convert", "--dataset", rings, "--output", out}).code, 0);
   const std::string path = folder.path("i.json");
   const auto info = [&](const std::string& dataset) {
-    const Outcome outcome =
-        run_mezzo(folder, {"data", "info", "--dataset", dataset, "--json", path});
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    run_to(0, folder, {"data", "info", "--dataset", dataset, "--json", path});
     return json::parse(test::read_text(path));
   };
   json before = info(rings), after = info(out);
@@ -64,16 +61,14 @@ TEST(DataConvertCommand, info_tells_of_data_without_labels) {
   const test::TempFolder folder;
   const std::string edges = folder.write("graph.txt", "0 1\n1 2\n");
   const std::string path = folder.path("i.json");
-  const Outcome outcome = run_mezzo(folder, {"data", "info", "--dataset", edges, "--json", path});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  run_to(0, folder, {"data", "info", "--dataset", edges, "--json", path});
   const json info = json::parse(test::read_text(path));
   EXPECT_EQ(info["nodes"].get<int>(), 3);
   EXPECT_TRUE(info["classes"].empty());
   EXPECT_TRUE(info["splits"].empty());
   EXPECT_TRUE(info["homophily"].is_null());
   EXPECT_EQ(info["unlabelled_nodes"].get<int>(), 3);
-  const Outcome trained = run_mezzo(folder, {"train", "--dataset", edges});
-  EXPECT_EQ(trained.code, 3);
+  const Outcome trained = run_to(3, folder, {"train", "--dataset", edges});
   EXPECT_NE(trained.err.find("no labels"), std::string::npos) << trained.err;
 }
 
@@ -81,9 +76,9 @@ TEST(DataConvertCommand, symmetrize_adds_the_reverse_of_each_edge) {
   const test::TempFolder folder;
   const std::string edges = folder.write("graph.txt", "0 1\n1 2\n2 1\n");
   const std::string path = folder.path("c.json");
-  const Outcome outcome = run_mezzo(folder, {"data", "convert", "--dataset", edges, "--output",
-                                             folder.path("out"), "--symmetrize", "--json", path});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  run_to(0, folder,
+         {"data", "convert", "--dataset", edges, "--output", folder.path("out"), "--symmetrize",
+          "--json", path});
   const json report = json::parse(test::read_text(path));
   EXPECT_EQ(report["edges"].get<int>(), 4);
   EXPECT_GT(report["peak_memory_bytes"].get<std::int64_t>(), 0);

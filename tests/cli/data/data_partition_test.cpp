@@ -11,6 +11,7 @@ namespace {
 using nlohmann::json;
 using test::Outcome;
 using test::run_mezzo;
+using test::run_to;
 using Words = std::vector<std::string>;
 
 constexpr std::int64_t kRingNodes = 24;
@@ -104,39 +105,33 @@ TEST_F(DataPartitionCommandTest, processes_train_on_their_parts_and_score_as_on_
   ASSERT_EQ(partition(folder, rings, parts, {"-k", "3"}).code, 0);
   for (const std::string model : {"gcn", "sage"}) {
     const std::string checkpoint = folder.path(model), path = folder.path("r.json");
-    const Outcome trained = run_mezzo(
-        folder, launched("3", train_words(parts, {"--model", model, "--norm", "batch",
-                                                  "--checkpoint", checkpoint, "--json", path})));
-    ASSERT_EQ(trained.code, 0) << trained.err;
+    run_to(0, folder,
+           launched("3", train_words(parts, {"--model", model, "--norm", "batch", "--checkpoint",
+                                             checkpoint, "--json", path})));
     const json report = json::parse(test::read_text(path));
     EXPECT_EQ(report["world_size"], 3);
-    const Outcome evaluated =
-        run_mezzo(folder, {"evaluate", "--checkpoint", checkpoint, "--dataset", rings, "--json",
-                           folder.path("e.json")});
-    ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+    run_to(0, folder,
+           {"evaluate", "--checkpoint", checkpoint, "--dataset", rings, "--json",
+            folder.path("e.json")});
     const json whole = json::parse(test::read_text(folder.path("e.json")));
     const auto hits = [](const json& score) { return std::lround(score.get<double>() * 24); };
     EXPECT_EQ(hits(report["val"]["accuracy"]), hits(whole["val"]["accuracy"])) << model;
     EXPECT_EQ(hits(report["test"]["accuracy"]), hits(whole["test"]["accuracy"])) << model;
     const Words longer =
         train_words(parts, {"--model", model, "--norm", "batch", "--resume", checkpoint}, "4");
-    const Outcome resumed = run_mezzo(folder, launched("3", longer));
-    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    run_to(0, folder, launched("3", longer));
   }
 }
 
 TEST_F(DataPartitionCommandTest, labor_draws_on_parts_too) {
   ASSERT_EQ(partition(folder, rings, parts, {"-k", "2"}).code, 0);
-  const Outcome trained =
-      run_mezzo(folder, launched("2", train_words(parts, {"--sampler", "labor"})));
-  EXPECT_EQ(trained.code, 0) << trained.err;
+  run_to(0, folder, launched("2", train_words(parts, {"--sampler", "labor"})));
 }
 
 TEST_F(DataPartitionCommandTest, parts_that_do_not_fit_the_run_are_errors_that_say_so) {
   ASSERT_EQ(partition(folder, rings, parts, {"-k", "2", "--hops", "1"}).code, 0);
   const auto refused = [&](const Words& words, const std::string& fault) {
-    const Outcome outcome = run_mezzo(folder, words);
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    const Outcome outcome = run_to(2, folder, words);
     EXPECT_NE(outcome.err.find(fault), std::string::npos) << outcome.err;
   };
   refused(launched("3", train_words(parts)), "has 2 parts, one for each process, and there are 3");
