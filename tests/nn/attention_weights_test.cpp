@@ -128,10 +128,7 @@ TEST(AttentionWeights, of_gat_conv_stay_float32_beside_sixteen_bit_rows_also_und
       // over the edges once and the sum with the bias once.
       const at::Tensor size = define(layer, g, h, Numbers::kAbsolute);
       EXPECT_TRUE(near(out, fused.to(at::kDouble),
-                       {.abs_sum = size,
-                        .terms = 2 * terms(g),
-                        .storage = dtype.scalar,
-                        .operand_epsilon = 2 * dtype.epsilon}));
+                       sum_bound(size, 2 * terms(g), dtype.scalar, 2 * dtype.epsilon)));
       const at::Tensor total = gspmm(g, BinaryOp::kCopyRhs, ReduceOp::kSum, std::nullopt,
                                      attention.detach().to(at::kDouble));
       EXPECT_TRUE(near(total.to(at::kFloat), at::ones_like(total),

@@ -16,8 +16,10 @@ struct SumBound {
   double operand_epsilon = 0;
 };
 
-inline SumBound sum_bound(const at::Tensor& abs_sum, double terms, at::ScalarType storage) {
-  return {.abs_sum = abs_sum, .terms = terms, .storage = storage};
+inline SumBound sum_bound(const at::Tensor& abs_sum, double terms, at::ScalarType storage,
+                          double operand_epsilon = 0) {
+  return {
+      .abs_sum = abs_sum, .terms = terms, .storage = storage, .operand_epsilon = operand_epsilon};
 }
 
 /// The bound of a softmax over `terms` edges with logits that span `range`: the rounding of the

@@ -199,10 +199,8 @@ TEST(GATConv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
     };
     const double range = size(layer->attn_l) + size(layer->attn_r);
     EXPECT_TRUE(near(got, define(layer, g, h),
-                     {.abs_sum = define(layer, g, h, Numbers::kAbsolute),
-                      .terms = terms(g, layer),
-                      .storage = dtype.scalar,
-                      .operand_epsilon = (3 + 6 * range) * dtype.epsilon}));
+                     sum_bound(define(layer, g, h, Numbers::kAbsolute), terms(g, layer),
+                               dtype.scalar, (3 + 6 * range) * dtype.epsilon)));
   }
 }
 

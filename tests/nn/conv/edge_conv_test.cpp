@@ -122,10 +122,8 @@ TEST(EdgeConv, sixteen_bit_rows_stay_within_their_rounding_also_under_autocast) 
       EdgeConv layer = make(3, 6, {}, dtype.scalar);
       const at::Tensor h = uniform({20, 3}, dtype.scalar, 7);
       const at::Tensor expected = define(layer, g, h);
-      const SumBound bound = {.abs_sum = sizes_of_messages(layer, g, h),
-                              .terms = 16,
-                              .storage = dtype.scalar,
-                              .operand_epsilon = 2 * dtype.epsilon};
+      const SumBound bound =
+          sum_bound(sizes_of_messages(layer, g, h), 16, dtype.scalar, 2 * dtype.epsilon);
       at::Tensor got;
       if (autocast) {
         layer->to(at::kFloat);

@@ -49,10 +49,8 @@ testing::AssertionResult agrees(const at::Tensor& got, const GraphConv& layer, c
                                 const at::Tensor& h, const at::Tensor& weight = {}) {
   const DTypeInfo& dtype = info(h.scalar_type());
   return near(got, define(layer, g, h, weight),
-              {.abs_sum = define(layer, g, h, weight, Numbers::kAbsolute),
-               .terms = terms(g, layer->options.in_features) + 8,
-               .storage = dtype.scalar,
-               .operand_epsilon = 2 * dtype.epsilon});
+              sum_bound(define(layer, g, h, weight, Numbers::kAbsolute),
+                        terms(g, layer->options.in_features) + 8, dtype.scalar, 2 * dtype.epsilon));
 }
 
 TEST(GraphConv, edge_weights_multiply_the_messages_and_leave_the_degrees_alone_in_every_dtype) {

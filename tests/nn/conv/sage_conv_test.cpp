@@ -55,10 +55,8 @@ TEST(SAGEConv, sixteen_bit_rows_and_modules_stay_within_their_rounding) {
         EXPECT_EQ(got.scalar_type(), dtype.scalar);
         // At most four stored intermediates, each rounded by half an epsilon.
         EXPECT_TRUE(near(got, define(layer, g, h),
-                         {.abs_sum = define(layer, g, h, Numbers::kAbsolute),
-                          .terms = terms(g, in) + 8,
-                          .storage = dtype.scalar,
-                          .operand_epsilon = 2 * dtype.epsilon}));
+                         sum_bound(define(layer, g, h, Numbers::kAbsolute), terms(g, in) + 8,
+                                   dtype.scalar, 2 * dtype.epsilon)));
       }
     }
   }
@@ -78,10 +76,8 @@ TEST(SAGEConv, means_of_a_hub_neither_overflow_nor_stall) {
       // kMean: the mean and the node itself; kGcn: one mean.
       const double expected = aggregator == Aggregator::kMean ? 2 : 1;
       EXPECT_TRUE(near(got, at::full({1, 1}, expected, on_device(at::kDouble)),
-                       {.abs_sum = at::full({1, 1}, expected, on_device(at::kDouble)),
-                        .terms = 2,
-                        .storage = dtype.scalar,
-                        .operand_epsilon = dtype.epsilon}))
+                       sum_bound(at::full({1, 1}, expected, on_device(at::kDouble)), 2,
+                                 dtype.scalar, dtype.epsilon)))
           << dtype.name;
     }
   }

@@ -200,11 +200,9 @@ TEST_F(ControlVariateTest, corrects_the_means_of_a_block) {
       const at::Tensor expected = neighbor_means(graph, history) - drawn / degrees;
       const at::Tensor correction = variate.correction(block, 0);
       EXPECT_EQ(correction.scalar_type(), dtype.scalar == at::kDouble ? at::kDouble : at::kFloat);
-      EXPECT_TRUE(near(correction, expected,
-                       {.abs_sum = at::full_like(expected, 2.0),
-                        .terms = 1500,
-                        .storage = correction.scalar_type(),
-                        .operand_epsilon = dtype.epsilon}));
+      EXPECT_TRUE(near(
+          correction, expected,
+          sum_bound(at::full_like(expected, 2.0), 1500, correction.scalar_type(), dtype.epsilon)));
     }
   }
 }
