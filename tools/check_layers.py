@@ -42,8 +42,8 @@ def fault(folder, target, order, only):
         if target == "torch/torch.h":
             return "only users include torch/torch.h, it costs 12 s in each file"
         return None
-    found = re.match(r"(?:mezzo/(\w+)|(bench))/", target)
-    there = found and (found[1] or found[2])
+    layer = re.match(r"(?:mezzo/(\w+)|(bench))/", target)
+    there = layer and (layer[1] or layer[2])
     if not there or there == here:
         return None
     if there not in order:
@@ -68,8 +68,8 @@ def main():
             bad += 1
             continue
         for number, text in enumerate(path.read_text().splitlines(), 1):
-            found = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', text)
-            problem = fault(folder, found[1], order, only) if found else None
+            include = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', text)
+            problem = fault(folder, include[1], order, only) if include else None
             if problem:
                 print(f"{relative}:{number}: {problem}")
                 bad += 1

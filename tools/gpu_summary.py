@@ -137,14 +137,14 @@ def targets_of(work, of):
 
 def compared(outcomes):
     """The targets of docs/gpu.md with times for both sides."""
-    found = []
+    targets = []
     for work, width in sorted({(one["work"], one["width"]) for one in outcomes}):
         for what, value, relation, target in targets_of(work, Contenders(outcomes, work, width)):
             if value is not None:
                 met = value >= target if relation == ">=" else value <= target
-                found.append({"work": work, "width": width, "what": what, "value": value,
-                              "target": f"{relation} {target}", "met": met})
-    return found
+                targets.append({"work": work, "width": width, "what": what, "value": value,
+                                "target": f"{relation} {target}", "met": met})
+    return targets
 
 
 def table(header, rows):

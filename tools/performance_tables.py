@@ -135,13 +135,13 @@ def grid(labels, keys, cells, columns=("",)):
     text are left out.
     """
     def lines(processors):
-        found = {(processor, i): cells(processor, key)
+        times = {(processor, i): cells(processor, key)
                  for processor in processors for i, (_, key) in enumerate(keys)}
-        shown = [one for one in processors if any(any(found[one, i]) for i in range(len(keys)))]
+        shown = [one for one in processors if any(any(times[one, i]) for i in range(len(keys)))]
         header = [*labels, *(f"{one.name}{': ' * bool(text)}{text}" if j == 0 else text
                              for one in shown for j, text in enumerate(columns))]
-        rows = [[*names, *(text for one in shown for text in found[one, i])]
-                for i, (names, _) in enumerate(keys) if any(any(found[one, i]) for one in shown)]
+        rows = [[*names, *(text for one in shown for text in times[one, i])]
+                for i, (names, _) in enumerate(keys) if any(any(times[one, i]) for one in shown)]
         return lines_of(header, rows)
     return lines
 
@@ -234,9 +234,9 @@ def sampled(processor, key):
 def pipelined(processor, key):
     run, precision = key
     row = processor.find(run, "mini-batch SAGE epoch")
-    found = [minimum(row, name) for name in ("prepare alone", f"train alone, {precision}",
+    times = [minimum(row, name) for name in ("prepare alone", f"train alone, {precision}",
                                              f"pipelined, {precision}")]
-    return [" / ".join(map(number, found)) if None not in found else ""]
+    return [" / ".join(map(number, times)) if None not in times else ""]
 
 
 def optimizer(processor, key):

@@ -30,8 +30,8 @@ AMP = {"fp32": None, "bf16": torch.bfloat16}
 
 def one_loop_each(src, dst, num_nodes):
     """The edges with one self loop a node, as Mezzo's trainer has them for GCN and GAT."""
-    kept, nodes = src != dst, torch.arange(num_nodes)
-    return torch.cat([src[kept], nodes]), torch.cat([dst[kept], nodes])
+    no_loops, nodes = src != dst, torch.arange(num_nodes)
+    return torch.cat([src[no_loops], nodes]), torch.cat([dst[no_loops], nodes])
 
 
 def rmat(scale, num_edges):
@@ -300,21 +300,21 @@ def passes(work, width, forms, operands, gradient, report):
                 function(*tensors)
         return run
 
-    def backward(function, tensors, given):
+    def backward(function, tensors, gradient):
         leaves = [one.requires_grad_() for one in tensors]
 
         def run():
             for one in leaves:
                 one.grad = None
-            function(*leaves).backward(given)
+            function(*leaves).backward(gradient)
         return run
 
     for suffix, of in (("forward", forward), ("forward+backward", backward)):
         contenders = []
         for form, function in forms.items():
             for precision, dtype in precisions_of(form).items():
-                given = [one.to(dtype or one.dtype).clone() for one in operands]
-                contenders.append((form, precision, of(function, given, gradient.to(given[0].dtype))))
+                args = [one.to(dtype or one.dtype).clone() for one in operands]
+                contenders.append((form, precision, of(function, args, gradient.to(args[0].dtype))))
         report.measure(f"{work}, {suffix}", width, contenders)
 
 
@@ -348,14 +348,14 @@ def attention(library, graphs, nodes, report):
         for form, (layer, function) in library.attention(graphs, HIDDEN).items():
             for precision, dtype in AMP.items():
                 x = wide.to(dtype or wide.dtype).clone().requires_grad_()
-                given = gradient.to(x.dtype)
+                upstream = gradient.to(x.dtype)
 
-                def run(function=function, layer=layer, dtype=dtype, x=x, given=given):
+                def run(function=function, layer=layer, dtype=dtype, x=x, upstream=upstream):
                     with torch.set_grad_enabled(suffix != "forward"), torch.autocast(
                             "cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
                         out = function(x)
                     if suffix != "forward":
-                        out.backward(given)
+                        out.backward(upstream)
                     layer.zero_grad()
                     x.grad = None
                 contenders.append((form, precision, run))

@@ -53,19 +53,19 @@ class Sparse:
             raise RuntimeError(f"cusparse{name}: status {status}")
 
     def dense(self, tensor, kind):
-        made = ctypes.c_void_p()
+        matrix = ctypes.c_void_p()
         rows, columns = (ctypes.c_int64(size) for size in tensor.shape)
-        self("CreateDnMat", ctypes.byref(made), rows, columns, columns,
+        self("CreateDnMat", ctypes.byref(matrix), rows, columns, columns,
              ctypes.c_void_p(tensor.data_ptr()), kind, ROW_MAJOR)
-        return made
+        return matrix
 
     def rows(self, indptr, indices, values, columns, kind):
-        made = ctypes.c_void_p()
-        self("CreateCsr", ctypes.byref(made), ctypes.c_int64(indptr.numel() - 1),
+        matrix = ctypes.c_void_p()
+        self("CreateCsr", ctypes.byref(matrix), ctypes.c_int64(indptr.numel() - 1),
              ctypes.c_int64(columns), ctypes.c_int64(indices.numel()),
              ctypes.c_void_p(indptr.data_ptr()), ctypes.c_void_p(indices.data_ptr()),
              ctypes.c_void_p(values.data_ptr()), INDEX_32, INDEX_32, 0, kind)
-        return made
+        return matrix
 
 
 class Product:
@@ -111,12 +111,12 @@ def row_loop(indptr, indices, x, precision):
 
 def deferred(make):
     """A run whose operands are made with its first call, so that what fails there is noted."""
-    made = []
+    cache = []
 
     def run():
-        if not made:
-            made.append(make())
-        return made[0]()
+        if not cache:
+            cache.append(make())
+        return cache[0]()
     return run
 
 

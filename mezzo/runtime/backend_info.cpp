@@ -8,16 +8,16 @@ namespace mezzo {
 
 std::string describe_backends() {
   const std::string_view chosen = kernels::cpu_backend().name;
-  std::string found, lacking;
+  std::string supported, lacking;
   for (const kernels::BackendStatus& one : kernels::cpu_backends()) {
     if (one.backend != nullptr) {
-      found += fmt::format("{}{}", found.empty() ? "" : ", ", one.name);
+      supported += fmt::format("{}{}", supported.empty() ? "" : ", ", one.name);
     } else {
       lacking += fmt::format("; {} needs {}", one.name, one.missing);
     }
   }
   const CudaLibrary& cuda = cuda_library();
-  return fmt::format("{} (found: {}{}); CUDA kernels: {}", chosen, found, lacking,
+  return fmt::format("{} (found: {}{}); CUDA kernels: {}", chosen, supported, lacking,
                      cuda.kernels != nullptr ? cuda.path : fmt::format("none, {}", cuda.problem));
 }
 

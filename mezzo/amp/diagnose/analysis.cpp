@@ -222,12 +222,12 @@ void finish_gradients(GradientFacts& facts) {
 double kept_share(const GradientFacts& facts, double loss_scale) {
   // float16's smallest number is 2^-24.
   const int lowest = -24 - std::ilogb(loss_scale);
-  std::int64_t kept = 0, total = 0;
+  std::int64_t in_range = 0, total = 0;
   for (const GradientRow& row : facts.rows) {
-    kept += row.exponents.at_least(lowest);
+    in_range += row.exponents.at_least(lowest);
     total += row.exponents.total();
   }
-  return total == 0 ? 1 : share(kept, total);
+  return total == 0 ? 1 : share(in_range, total);
 }
 
 LossScalePolicy choose_loss_scale(const GradientFacts& gradients, const WatchReport& float32,

@@ -59,8 +59,8 @@ class Diagnoser {
   void record(const JobStep& result, DiagnosisRun& run);
   double first_gradient_difference(const PrecisionSetting& setting);
   std::vector<at::Tensor> gradients() const;
-  bool keep_part_that_overflows(const DiagnosisRun& run, std::vector<std::string>& kept) const;
-  bool keep_part_that_loses_digits(const DiagnosisRun& run, std::vector<std::string>& kept);
+  bool keep_part_that_overflows(const DiagnosisRun& run, std::vector<std::string>& parts) const;
+  bool keep_part_that_loses_digits(const DiagnosisRun& run, std::vector<std::string>& parts);
   std::size_t find_fix(std::size_t first);
   void add_candidate(std::size_t plain, std::size_t first, std::size_t best);
   bool is_suited(const DiagnosisRun& run) const {
@@ -127,20 +127,20 @@ void Diagnoser::add_candidate(std::size_t plain, std::size_t first, std::size_t 
        .evidence = {}});
 }
 
-/// Adds the part that left the range in the run; false if it is already in `kept` or unknown.
+/// Adds the part that left the range in the run; false if it is already in `parts` or unknown.
 bool Diagnoser::keep_part_that_overflows(const DiagnosisRun& run,
-                                         std::vector<std::string>& kept) const {
+                                         std::vector<std::string>& parts) const {
   if (!run.forward_exit) return false;
   const std::optional<std::string> part = detail::part_of(run.forward_exit->place.path, parts_);
-  if (!part || std::find(kept.begin(), kept.end(), *part) != kept.end()) return false;
-  kept.push_back(*part);
+  if (!part || std::find(parts.begin(), parts.end(), *part) != parts.end()) return false;
+  parts.push_back(*part);
   return true;
 }
 
 /// Adds the part that, kept in float32, brings the first gradient closest to float32's; false if
 /// none helps.
 bool Diagnoser::keep_part_that_loses_digits(const DiagnosisRun& run,
-                                            std::vector<std::string>& kept) {
+                                            std::vector<std::string>& parts) {
   const double difference_now =
       run.gradient_difference.value_or(std::numeric_limits<double>::infinity());
   const bool has_digits = difference_now <= detail::kGradientTolerance;
@@ -148,9 +148,9 @@ bool Diagnoser::keep_part_that_loses_digits(const DiagnosisRun& run,
   double best = kHelps * difference_now;
   std::optional<std::string> choice;
   for (const detail::ModelPart& part : parts_) {
-    if (std::find(kept.begin(), kept.end(), part.path) != kept.end()) continue;
+    if (std::find(parts.begin(), parts.end(), part.path) != parts.end()) continue;
     PrecisionSetting setting = settled(run);
-    setting.keep_float32 = kept;
+    setting.keep_float32 = parts;
     setting.keep_float32.push_back(part.path);
     if (detail::keeps_every_part(setting.keep_float32, parts_)) continue;
     double difference = best;
@@ -162,7 +162,7 @@ bool Diagnoser::keep_part_that_loses_digits(const DiagnosisRun& run,
     best = difference;
     choice = part.path;
   }
-  if (choice) kept.push_back(*choice);
+  if (choice) parts.push_back(*choice);
   return choice.has_value();
 }
 
@@ -171,7 +171,7 @@ std::size_t Diagnoser::find_fix(std::size_t first) {
   const Precision precision = diagnosis_.runs[first].setting.precision;
   const bool scaled = precision == Precision::kFloat16;
   PrecisionSetting setting = diagnosis_.runs[first].setting;
-  std::vector<std::string>& kept = setting.keep_float32;
+  std::vector<std::string>& parts = setting.keep_float32;
   std::size_t latest = first;
   while (true) {
     const DiagnosisRun run = diagnosis_.runs[latest];
@@ -180,13 +180,13 @@ std::size_t Diagnoser::find_fix(std::size_t first) {
     if (added && detail::keeps_every_part(kept, parts_)) return latest;
     const bool constant = scaled && !setting.loss_scale->is_dynamic();
     if (constant && !added && !is_suited(run)) {
-      if (!keep_part_that_loses_digits(run, kept)) setting.loss_scale = LossScalePolicy::dynamic();
+      if (!keep_part_that_loses_digits(run, parts)) setting.loss_scale = LossScalePolicy::dynamic();
     } else if (scaled && (latest == first || (constant && added))) {
-      setting.loss_scale = detail::choose_loss_scale(diagnosis_.gradients, float32_, kept, parts_);
+      setting.loss_scale = detail::choose_loss_scale(diagnosis_.gradients, float32_, parts, parts_);
       // `first` was dynamic.
-      const bool unchanged = setting.loss_scale->is_dynamic() && kept.empty();
-      if (unchanged && !keep_part_that_loses_digits(run, kept)) return first;
-    } else if (!added && !keep_part_that_loses_digits(run, kept)) {
+      const bool unchanged = setting.loss_scale->is_dynamic() && parts.empty();
+      if (unchanged && !keep_part_that_loses_digits(run, parts)) return first;
+    } else if (!added && !keep_part_that_loses_digits(run, parts)) {
       return latest;
     }
     latest = run_once(setting);
@@ -310,12 +310,12 @@ double Diagnoser::first_gradient_difference(const PrecisionSetting& setting) {
 }  // namespace
 
 const PrecisionCandidate& Diagnosis::candidate(Precision precision) const {
-  const auto found = std::find_if(
+  const auto match = std::find_if(
       candidates.begin(), candidates.end(),
       [precision](const PrecisionCandidate& each) { return each.precision == precision; });
-  MEZZO_CHECK(found != candidates.end(), "Diagnosis::candidate: {} was not tried",
+  MEZZO_CHECK(match != candidates.end(), "Diagnosis::candidate: {} was not tried",
               to_string(precision));
-  return *found;
+  return *match;
 }
 
 const PrecisionSetting& Diagnosis::setting() const {

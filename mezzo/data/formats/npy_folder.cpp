@@ -204,10 +204,10 @@ void set_unlabelled(Dataset& dataset, const Meta& meta, const fs::path& folder,
   dataset.class_names.clear();
 }
 
-void check_count(const std::optional<std::int64_t>& declared, std::int64_t found, const char* what,
+void check_count(const std::optional<std::int64_t>& declared, std::int64_t actual, const char* what,
                  const fs::path& folder) {
-  require(!declared || *declared == found, (folder / "meta.json").string(),
-          "it declares {} {}, the arrays have {}", declared.value_or(0), what, found);
+  require(!declared || *declared == actual, (folder / "meta.json").string(),
+          "it declares {} {}, the arrays have {}", declared.value_or(0), what, actual);
 }
 
 /// An npy folder: edge_index.npy int [2, E], taken as it is; edge_weights.npy [E] or none;
