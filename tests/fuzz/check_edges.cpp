@@ -39,18 +39,11 @@ void require_softmax(Draw& draw, const Topology& graph, Target side, const at::T
   require(near(out, expected.value, softmax_bound(expected.value, degree, range, dtype.scalar)),
           what);
   const at::Tensor grad = *backward(draw, out, Values::kAny);
-  const at::Tensor node = row_ids(graph, side);
-  auto node_sizes = logits.sizes().vec();
-  node_sizes[0] = num_rows(graph, side);
-  const auto mean = [&](const at::Tensor& d) {
-    const at::Tensor sums = at::zeros(node_sizes, on_device(at::kDouble));
-    return sums.index_add(0, node, expected.value * d).index_select(0, node);
-  };
-  const at::Tensor d = grad.to(at::kDouble);
+  const Reference gradient = softmax_gradient(graph, logits, grad, side);
   // The backward reads stored probabilities, subnormal ones have an error of `smallest`.
-  const at::Tensor size = expected.value * (d.abs() + mean(d.abs())) +
-                          (expected.value * degree + 1) * (dtype.smallest / dtype.epsilon);
-  require(near(logits.grad(), expected.value * (d - mean(d)),
+  const at::Tensor size =
+      gradient.abs_sum + (expected.value * degree + 1) * (dtype.smallest / dtype.epsilon);
+  require(near(logits.grad(), gradient.value,
                softmax_gradient_bound(size, degree, range, dtype.scalar)),
           "gradient of the " + what);
 }

@@ -159,7 +159,10 @@ Reference spread(const Reference& rows, Target target, const at::Tensor& edges,
   const auto wide = [&](const at::Tensor& t) {
     return at::zeros(sizes, t.options()).index_copy(0, edges.to(t.device()), t);
   };
-  return {wide(rows.value), wide(rows.abs_sum), rows.terms};
+  Reference all = rows;
+  all.value = wide(rows.value);
+  all.abs_sum = wide(rows.abs_sum);
+  return all;
 }
 
 /// The operands' gradients, for all edges, from the gradient of the receivers' rows.

@@ -12,6 +12,7 @@
 #include "mezzo/ops/ops.h"
 
 #include "fuzz/checks.h"
+#include "tests/definitions/gather_mm.h"
 
 namespace mezzo::test {
 namespace {
@@ -92,19 +93,6 @@ void check_segment_softmax(Draw& draw) {
                   range, what);
 }
 
-namespace {
-
-/// Row i of a times b[relation[i]], in float64, and the gradients of both.
-std::vector<at::Tensor> products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& grad,
-                                 const at::Tensor& relation) {
-  const at::Tensor x = leaf(a), y = leaf(b);
-  const at::Tensor value = x.unsqueeze(1).bmm(y.index_select(0, relation)).squeeze(1);
-  value.backward(grad);
-  return {value.detach(), x.grad(), y.grad()};
-}
-
-}  // namespace
-
 void check_products(Draw& draw) {
   const auto factors = draw.one_of<std::int64_t>({1, 2, 7});
   const auto in = draw.one_of<std::int64_t>({1, 3, 16, 65});
@@ -127,19 +115,12 @@ void check_products(Draw& draw) {
                                        gather ? "gather_mm" : "segment_mm", dtype.name,
                                        segments.num_rows, in, factors, width);
   const at::Tensor out = gather ? gather_mm(a, b, relation) : segment_mm(a, b, segments.lengths);
-  if (out.scalar_type() != dtype.scalar) throw Failure(what + ": result of another dtype");
-  const at::Tensor grad = random_gradient(draw, out);
-  const auto wide = [](const at::Tensor& t) { return t.detach().to(at::kDouble); };
-  const auto values = products(wide(a), wide(b), wide(grad), relation);
-  const auto sizes = products(wide(a).abs(), wide(b).abs(), wide(grad).abs(), relation);
-  const auto expected = [&](std::size_t i, std::int64_t terms) {
-    return Reference{values[i], sizes[i], static_cast<double>(terms) + 2};
+  using definition::array_of;
+  const auto define = [&](const at::Tensor& grad) {
+    return definition::gather_mm(array_of(a), array_of(b), definition::ids_of(relation),
+                                 array_of(grad));
   };
-  require_near(out, expected(0, in), what);
-  if (!out.requires_grad()) return;
-  out.backward(grad);
-  require_gradient(a, true, expected(1, width), "gradient to a of the " + what);
-  require_gradient(b, true, expected(2, segments.num_rows), "gradient to b of the " + what);
+  require_defined(draw, out, dtype.scalar, {a, b}, define, what);
 }
 
 }  // namespace mezzo::test

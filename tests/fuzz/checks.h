@@ -3,6 +3,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -98,6 +99,25 @@ inline std::optional<at::Tensor> backward(Draw& draw, const at::Tensor& out, Val
   const at::Tensor grad = random_gradient(draw, out, values);
   out.backward(grad);
   return grad;
+}
+
+/// Requires a result of `dtype` as defined and, for a random gradient of it, those of the operands.
+/// define(grad): the definition.
+template <class Define>
+void require_defined(Draw& draw, const at::Tensor& out, at::ScalarType dtype,
+                     const std::vector<at::Tensor>& operands, Define define,
+                     const std::string& what) {
+  if (out.scalar_type() != dtype) throw Failure(what + ": result of another dtype");
+  const at::Tensor grad = random_gradient(draw, out);
+  const Defined expected = define(grad);
+  require_near(out, expected.out, what);
+  if (!out.requires_grad()) return;
+  out.backward(grad);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (!operands[i].defined()) continue;
+    require_gradient(operands[i], true, expected.gradients[i],
+                     fmt::format("gradient {} of the {}", i, what));
+  }
 }
 
 /// The dtype of scores and weights: 16-bit rows may have float32 ones.

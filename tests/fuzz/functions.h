@@ -52,27 +52,6 @@ inline MessageFunction custom_message(const RandomMessage& m) {
   };
 }
 
-/// Chooses the first of equal messages, as the built-in functions do.
-inline ReduceFunction custom_reduce(ReduceOp op) {
-  return [op](const NodeBatch& nodes) -> Columns {
-    const at::Tensor& m = nodes.mailbox("m");
-    const auto chosen = [&](const at::Tensor& place) { return m.gather(1, place).squeeze(1); };
-    switch (op) {
-      case ReduceOp::kSum:
-        return {{"out", m.sum(1)}};
-      case ReduceOp::kMean:
-        return {{"out", m.mean(1)}};
-      case ReduceOp::kMax:
-        return {{"out", chosen(m.argmax(1, /*keepdim=*/true))}};
-      case ReduceOp::kMin:
-        return {{"out", chosen(m.argmin(1, /*keepdim=*/true))}};
-      case ReduceOp::kProd:
-        return {{"out", m.prod(1)}};
-    }
-    return {};
-  };
-}
-
 /// Whether stored intermediates have the precision of the accumulator.
 inline bool is_wide(const RandomMessage& m) {
   return m.dtype == at::kFloat || m.dtype == at::kDouble;

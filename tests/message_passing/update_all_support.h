@@ -117,26 +117,12 @@ struct NamedReduce {
   ReduceFunction custom;
 };
 
-/// All built-in reducers of "m" into "out". The user-defined max and min pick the first of
-/// equal messages, as the built-in ones do.
+/// All built-in reducers of "m" into "out" but the product.
 inline std::vector<NamedReduce> all_reducers() {
-  const auto chosen = [](const at::Tensor& mailbox, const at::Tensor& order) {
-    return mailbox.gather(1, order.argmax(1, /*keepdim=*/true)).squeeze(1);
-  };
-  return {
-      {"sum", fn::sum("m", "out"),
-       [](const NodeBatch& nodes) { return one_column("out", nodes.mailbox("m").sum(1)); }},
-      {"mean", fn::mean("m", "out"),
-       [](const NodeBatch& nodes) { return one_column("out", nodes.mailbox("m").mean(1)); }},
-      {"max", fn::max("m", "out"),
-       [=](const NodeBatch& nodes) {
-         return one_column("out", chosen(nodes.mailbox("m"), nodes.mailbox("m").detach()));
-       }},
-      {"min", fn::min("m", "out"),
-       [=](const NodeBatch& nodes) {
-         return one_column("out", chosen(nodes.mailbox("m"), -nodes.mailbox("m").detach()));
-       }},
-  };
+  return {{"sum", fn::sum("m", "out"), custom_reduce(ReduceOp::kSum)},
+          {"mean", fn::mean("m", "out"), custom_reduce(ReduceOp::kMean)},
+          {"max", fn::max("m", "out"), custom_reduce(ReduceOp::kMax)},
+          {"min", fn::min("m", "out"), custom_reduce(ReduceOp::kMin)}};
 }
 
 /// The product of "m" into "out". Its numbers grow fast; it is exact for small in-degrees.

@@ -1,8 +1,6 @@
 #include <cmath>
 #include <limits>
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include "mezzo/ops/ops.h"
 
 #include "support/gradcheck.h"
@@ -234,20 +232,6 @@ TEST(EdgeSoftmax, masked_edges_get_zero_and_a_nan_spoils_its_own_node_only) {
   }
 }
 
-/// p (g - sum over the node's edges of p g), and the bound: plus, and absolute values.
-Reference gradient_reference(const Topology& g, const at::Tensor& logits, const at::Tensor& grad,
-                             NormalizeBy by) {
-  const at::Tensor p = softmax_reference(g, logits, side_of(by)).value;
-  const at::Tensor node = row_ids(g, side_of(by));
-  std::vector<std::int64_t> sizes = p.sizes().vec();
-  sizes[0] = num_rows(g, side_of(by));
-  const auto weighted = [&](const at::Tensor& d) {
-    return at::zeros(sizes, on_device(at::kDouble)).index_add(0, node, p * d).index_select(0, node);
-  };
-  const at::Tensor d = grad.to(at::kDouble);
-  return {p * (d - weighted(d)), p * (d.abs() + weighted(d.abs()))};
-}
-
 TEST(EdgeSoftmaxGradient, of_all_or_some_of_the_edges_is_that_of_the_definition) {
   for (const NamedTopology& g : topologies()) {
     const at::Tensor edges = every_third(g.topology);
@@ -261,7 +245,7 @@ TEST(EdgeSoftmaxGradient, of_all_or_some_of_the_edges_is_that_of_the_definition)
           const auto grad = uniform(sizes, dtype.scalar, 5);
           (all ? edge_softmax(part, logits, by) : edge_softmax(g.topology, logits, by, edges))
               .backward(grad);
-          const auto expected = gradient_reference(part, logits, grad, by);
+          const auto expected = softmax_gradient(part, logits, grad, side_of(by));
           EXPECT_TRUE(near(logits.grad(), expected.value,
                            softmax_gradient_bound(expected.abs_sum, internal::max_degree(part), 6,
                                                   dtype.scalar)));
@@ -291,16 +275,6 @@ TEST(EdgeSoftmaxGradient, of_each_nodes_edges_sums_to_zero) {
     const auto sums = logits.grad().to(at::kDouble).reshape({2, 4}).sum(1);
     EXPECT_TRUE(exact(sums, at::zeros({2})));
   }
-}
-
-TEST(EdgeSoftmaxGradient, a_second_derivative_is_a_clear_error) {
-  const at::Tensor logits = leaf(numbers({1, 2, 3, 4}));
-  const auto second_derivative = [&] {
-    const at::Tensor out = edge_softmax(four_nodes(), logits);
-    const auto first = torch::autograd::grad({out[1]}, {logits}, {}, std::nullopt, true);
-    torch::autograd::grad({first[0].square().sum()}, {logits});
-  };
-  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "edge_softmax"));
 }
 
 }  // namespace

@@ -22,27 +22,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 using namespace gat;  // NOLINT(google-build-using-namespace): the subject of this file
 
-/// The definition as plain loops over the edges.
-at::Tensor definition_in_loops(const Topology& g, const Inputs& in) {
-  const at::Tensor p = shares(g, in).cpu().contiguous(), c = factors(g, in).cpu().contiguous();
-  const at::Tensor z = in.z.detach().to(at::kCPU, at::kDouble).contiguous();
-  const at::Tensor src = row_ids(g, Target::kSrc).cpu(), dst = row_ids(g, Target::kDst).cpu();
-  const std::int64_t heads = z.size(1), features = z.size(2);
-  at::Tensor out = at::zeros({g.num_dst(), heads, features}, at::kDouble);
-  for (std::int64_t e = 0; e < g.num_edges(); ++e) {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      const std::int64_t at = e * heads + h;
-      const double a = p.data_ptr<double>()[at] * c.data_ptr<double>()[at];
-      const std::int64_t from = (src.data_ptr<std::int64_t>()[e] * heads + h) * features;
-      const std::int64_t to = (dst.data_ptr<std::int64_t>()[e] * heads + h) * features;
-      for (std::int64_t f = 0; f < features; ++f) {
-        out.data_ptr<double>()[to + f] += a * z.data_ptr<double>()[from + f];
-      }
-    }
-  }
-  return out;
-}
-
 /// Compares value and gradients with the definition: exactly, or within the bound of the
 /// arithmetic.
 void expect_right(const Topology& g, const Inputs& in, bool whole) {
@@ -50,28 +29,15 @@ void expect_right(const Topology& g, const Inputs& in, bool whole) {
   const at::Tensor out = run(g, in);
   ASSERT_EQ(out.scalar_type(), dtype);
   const at::Tensor grad = whole ? integers(out.sizes(), dtype, 9) : uniform(out.sizes(), dtype, 9);
-  const Inputs float64 = float64_leaves(in);
-  const at::Tensor value = definition(g, float64);
-  const Sizes sums = sizes_of_terms(g, in, grad);
-  if (whole) {
-    EXPECT_TRUE(exact_rounded(out, value));
-  } else {
-    EXPECT_TRUE(near(out, definition_in_loops(g, in), sum_bound(sums.out, terms(g, in), dtype)));
-  }
+  const Defined expected = define(g, in, grad);
+  EXPECT_TRUE(agrees(out, expected.out, whole));
   const auto got = torch::autograd::grad({out}, operands(in), {grad});
-  const auto expected = torch::autograd::grad({value}, operands(float64), {grad.to(at::kDouble)});
   for (std::size_t i = 0; i < got.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "gradient " << i);
     EXPECT_EQ(got[i].scalar_type(), operands(in)[i].scalar_type());
-    if (whole) {
-      EXPECT_TRUE(exact_rounded(got[i], expected[i]));
-    } else {
-      EXPECT_TRUE(near(got[i], expected[i],
-                       {.abs_sum = sums.gradients[i],
-                        .terms = terms(g, in),
-                        .storage = got[i].scalar_type(),
-                        .operand_epsilon = info(dtype).epsilon}));
-    }
+    const Reference& gradient = expected.gradients[i];
+    EXPECT_TRUE(whole ? exact_rounded(got[i], gradient.value)
+                      : gradient_near(got[i], gradient, dtype));
   }
 }
 
@@ -139,21 +105,6 @@ TEST(GatAttention, is_its_definition_on_every_graph) {
                      false);
       }
     }
-  }
-}
-
-TEST(GatAttention, of_no_nodes_is_empty_and_so_are_the_gradients) {
-  const Topology g = topology_of({}, {}, 0, 0);
-  for (const DTypeInfo& dtype : dtypes()) {
-    Inputs in;
-    in.z = leaf(at::empty({0, 3, 7}, on_device(dtype.scalar)));
-    in.src = leaf(at::empty({0, 3}, on_device(dtype.scalar)));
-    in.dst = leaf(at::empty({0, 3}, on_device(dtype.scalar)));
-    in.weight = leaf(at::empty({0, 3}, on_device(dtype.scalar)));
-    const at::Tensor out = run(g, in);
-    EXPECT_EQ(out.sizes(), in.z.sizes());
-    out.backward(at::ones_like(out));
-    for (const at::Tensor& one : operands(in)) EXPECT_EQ(one.grad().sizes(), one.sizes());
   }
 }
 
@@ -253,13 +204,13 @@ TEST(GatAttention, equals_the_operators_it_is_fused_of) {
     const Inputs in = make_inputs(g, heads, 4, at::kDouble, at::kDouble, Weights::kByEdge, 0.4, 20);
     const at::Tensor fused = run(g, in), apart = composed(g, in);
     const at::Tensor grad = uniform(fused.sizes(), at::kDouble, 9);
-    const Sizes sums = sizes_of_terms(g, in, grad);
-    EXPECT_TRUE(near(fused, apart, sum_bound(sums.out, 2 * terms(g, in), at::kDouble)));
+    const Defined of = define(g, in, grad);
+    EXPECT_TRUE(near(fused, apart, sum_bound(of.out.abs_sum, 2 * of.out.terms, at::kDouble)));
     const auto got = torch::autograd::grad({fused}, operands(in), {grad});
     const auto expected = torch::autograd::grad({apart}, operands(in), {grad});
     for (std::size_t i = 0; i < got.size(); ++i) {
-      EXPECT_TRUE(
-          near(got[i], expected[i], sum_bound(sums.gradients[i], 2 * terms(g, in), at::kDouble)));
+      EXPECT_TRUE(near(got[i], expected[i],
+                       sum_bound(of.gradients[i].abs_sum, 2 * of.out.terms, at::kDouble)));
     }
   }
 }
@@ -278,23 +229,6 @@ TEST(GatAttention, infinite_and_undefined_scores_do_what_they_do_to_the_softmax)
       const at::Tensor others = on_device(at::tensor({0, 2}, at::kLong));
       EXPECT_TRUE(same_bits(fused.index_select(1, others), run(g, plain).index_select(1, others)));
     }
-  }
-}
-
-TEST(GatAttention, same_bits_for_one_and_two_threads) {
-  const Topology& g = large_power_law();
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const Inputs in = make_inputs(g, 4, 24, dtype, at::kFloat, Weights::kByHead, 0.5);
-    const auto all = [&](int threads) {
-      const ThreadCount count(threads);
-      std::vector<at::Tensor> results = {run(g, in)};
-      const auto grads = torch::autograd::grad({results[0]}, operands(in),
-                                               {uniform(results[0].sizes(), dtype, 9)});
-      results.insert(results.end(), grads.begin(), grads.end());
-      return results;
-    };
-    const auto one = all(1), two = all(2);
-    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(same_bits(one[i], two[i]));
   }
 }
 
@@ -431,17 +365,6 @@ TEST(GatAttention, called_by_name_refuses_what_is_no_probability) {
                            .dropout = dropout},
                           7, std::nullopt));
   }
-}
-
-TEST(GatAttention, a_second_derivative_is_a_clear_error) {
-  const Topology g = four_nodes();
-  const Inputs in = make_inputs(g, 1, 2, at::kDouble, at::kDouble, Weights::kNone, 0);
-  const auto second_derivative = [&] {
-    const auto first =
-        torch::autograd::grad({run(g, in).sum()}, {in.z}, {}, std::nullopt, /*create_graph=*/true);
-    torch::autograd::grad({first[0].sum()}, {in.src});
-  };
-  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "gat_attention"));
 }
 
 }  // namespace

@@ -127,11 +127,7 @@ void expect_exact(const NamedTopology& g, const DTypeInfo& dtype, TargetPair tar
   const auto expected =
       gspmm_reference(g.topology, Op::kind, Reduce::kind, x, y, targets.lhs, targets.rhs);
   EXPECT_EQ(got.scalar_type(), dtype.scalar);
-  if (Reduce::divides) {
-    EXPECT_TRUE(near(got, expected, dtype.scalar));
-  } else {
-    EXPECT_TRUE(exact_rounded(got, expected.value));
-  }
+  EXPECT_TRUE(agrees(got, expected, /*exactly=*/!Reduce::divides));
 }
 
 TEST(Gspmm, every_message_and_reducer_is_exact_on_small_numbers) {

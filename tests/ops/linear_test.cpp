@@ -3,7 +3,6 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/ops/dense/blocked_product.h"
 #include "mezzo/ops/ops.h"
@@ -242,17 +241,6 @@ TEST(Linear, names_an_operand_of_a_layout_without_a_product) {
     EXPECT_ERROR("linear:expectedastridedbias,gotSparse",
                  mezzo::linear(rows, weight, weight.select(1, 0).to_sparse()));
   }
-}
-
-TEST(Linear, a_second_derivative_is_a_clear_error) {
-  const at::Tensor x = leaf(uniform({5, 4}, at::kDouble, 1)),
-                   weight = leaf(uniform({3, 4}, at::kDouble, 2));
-  const auto second_derivative = [&] {
-    const at::Tensor out = mezzo::linear(x, weight);
-    const auto first = torch::autograd::grad({out.sum()}, {x}, {}, std::nullopt, true);
-    torch::autograd::grad({first[0].sum()}, {weight});
-  };
-  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "linear:secondderivatives"));
 }
 
 /// A matrix with about a third of its entries; some rows and columns are empty.

@@ -100,6 +100,33 @@ std::vector<NamedRun> all_runs() {
                     const auto d = operand(shape(g, Target::kDst, {}), accum, 5);
                     return with_gradients(scaled_sum(g, x, w, s, d), {x, w});
                   }});
+  for_each(ReduceOps{}, [&]<class Reduce>() {
+    runs.push_back({fmt::format("segment_reduce {}", Reduce::name),
+                    [=](const Topology& g, at::ScalarType dtype) {
+                      const auto x = leaf(operand(shape(g, Target::kEdge, {20}), dtype, 7));
+                      return with_gradients(segment_reduce(Reduce::kind, g.in_degrees(), x), {x});
+                    }});
+  });
+  runs.push_back(
+      {"gat_attention", [=](const Topology& g, at::ScalarType dtype) {
+         const auto x = x_of(g, dtype), w = w_of(g, dtype);
+         const auto src = leaf(operand(shape(g, Target::kSrc, {4}), dtype, 8));
+         const auto dst = leaf(operand(shape(g, Target::kDst, {4}), dtype, 9));
+         at::manual_seed(10);
+         return with_gradients(
+             gat_attention(g, x, src, dst,
+                           {.dropout = 0.5, .training = true, .edge_weight = w.squeeze(2)}),
+             {x, src, dst, w});
+       }});
+  for (const std::int64_t features : {7, 64}) {
+    runs.push_back(
+        {"gatv2_scores", [=](const Topology& g, at::ScalarType dtype) {
+           const auto src = leaf(operand(shape(g, Target::kSrc, {4, features}), dtype, 8));
+           const auto dst = leaf(operand(shape(g, Target::kDst, {4, features}), dtype, 9));
+           const auto attn = leaf(operand({4, features}, dtype, 10));
+           return with_gradients(gatv2_scores(g, src, dst, attn), {src, dst, attn});
+         }});
+  }
   return runs;
 }
 
@@ -414,18 +441,9 @@ TEST(MixedOperands, have_the_values_and_gradients_of_the_definition) {
             out.backward(grad);
             const auto gradients = gspmm_gradients(g.topology, Op::kind, Reduce::kind, a, b, grad,
                                                    lhs_target, rhs_target);
-            const auto expect = [&](const at::Tensor& got, const Reference& reference) {
-              if (rounds_between(Reduce::kind)) {
-                EXPECT_TRUE(near(got, reference, got.scalar_type()));
-              } else {
-                EXPECT_TRUE(exact_rounded(got, reference.value));
-              }
-            };
-            expect(out, expected);
-            expect(a.grad(), gradients.lhs);
-            expect(b.grad(), gradients.rhs);
-            EXPECT_EQ(a.grad().scalar_type(), lhs_type);
-            EXPECT_EQ(b.grad().scalar_type(), rhs_type);
+            const bool exactly = !rounds_between(Reduce::kind);
+            EXPECT_TRUE(agrees(out, expected, exactly));
+            expect_operand_gradients(a, b, gradients, exactly);
           }
         });
       });

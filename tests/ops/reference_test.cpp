@@ -1,9 +1,10 @@
-// The reference of the other tests, compared with results worked out by hand and with the indexed
-// formula.
+// The definitions of the other tests, compared with results worked out by hand, and their gradients
+// with differences of their values.
 #include "support/reference.h"
 
 #include <cmath>
 
+#include "support/gradcheck.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
@@ -40,23 +41,37 @@ TEST(Reference, lets_a_nan_win_and_the_lowest_edge_win_ties) {
   EXPECT_TRUE(exact(of({2, 2, 2}).winners, numbers({0})));
 }
 
-TEST(Reference, agrees_with_the_indexed_formula) {
-  for (const NamedTopology& g : topologies()) {
-    mezzo::detail::for_each(BinaryOps{}, [&]<class Op>() {
-      mezzo::detail::for_each(ReduceOps{}, [&]<class Reduce>() {
-        SCOPED_TRACE(fmt::format("{} {} on {}", Op::name, Reduce::name, g.name));
-        const auto x = integers(shape(g.topology, Target::kSrc, {2, 3}), at::kDouble, 1);
-        const auto y = divisors(shape(g.topology, Target::kEdge, {3}), at::kDouble, 2);
-        const auto reference = gspmm_reference(g.topology, Op::kind, Reduce::kind, x, y);
-        const auto messages =
-            message_formula(g.topology, Op::kind, x, y, Target::kSrc, Target::kEdge);
-        EXPECT_TRUE(exact(message(g.topology, Op::kind, x, y).value, messages));
-        EXPECT_TRUE(
-            exact(reduce_formula(g.topology, Reduce::kind, messages.cpu(), reference.winners.cpu()),
-                  reference.value));
-      });
-    });
+/// Compares the gradients of the sum of value(operands) with `gradients`.
+void expect_derivatives(const TensorFunction& value, const std::vector<at::Tensor>& operands,
+                        const at::Tensor& grad, const std::vector<Reference>& gradients) {
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (!gradients[i].value.defined()) continue;
+    EXPECT_TRUE(near_difference(gradients[i].value, difference_quotients(value, operands, i, grad)))
+        << "operand " << i;
   }
+}
+
+TEST(Reference, has_the_gradients_of_its_value_for_every_message_and_reducer) {
+  const Topology g = random_topology(6, 5, 17, 21);
+  const auto x = uniform({6, 2, 3}, at::kDouble, 1), y = uniform({17, 3}, at::kDouble, 2, 1, 2);
+  mezzo::detail::for_each(BinaryOps{}, [&]<class Op>() {
+    const TensorFunction edges = [&](const std::vector<at::Tensor>& in) {
+      return message(g, Op::kind, in[0], in[1]).value;
+    };
+    SCOPED_TRACE(Op::name);
+    const auto on_edges = uniform(edges({x, y}).sizes(), at::kDouble, 3);
+    const auto both = gsddmm_gradients(g, Op::kind, x, y, on_edges, Target::kSrc, Target::kEdge);
+    expect_derivatives(edges, {x, y}, on_edges, {both.lhs, both.rhs});
+    mezzo::detail::for_each(ReduceOps{}, [&]<class Reduce>() {
+      SCOPED_TRACE(Reduce::name);
+      const TensorFunction value = [&](const std::vector<at::Tensor>& in) {
+        return gspmm_reference(g, Op::kind, Reduce::kind, in[0], in[1]).value;
+      };
+      const auto grad = uniform(value({x, y}).sizes(), at::kDouble, 4);
+      const auto of = gspmm_gradients(g, Op::kind, Reduce::kind, x, y, grad);
+      expect_derivatives(value, {x, y}, grad, {of.lhs, of.rhs});
+    });
+  });
 }
 
 TEST(Reference, softmax_sums_to_one_over_the_edges_of_a_node) {

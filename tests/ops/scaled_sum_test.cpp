@@ -6,12 +6,14 @@
 #include "mezzo/ops/ops.h"
 
 #include "support/gradcheck.h"
-#include "support/reference.h"
+#include "support/scaled_sum_reference.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
 namespace mezzo::test::scaled_sum_test {
 namespace {
+
+using scaled::define, scaled::Inputs, scaled::run;
 
 at::ScalarType scale_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
@@ -29,91 +31,20 @@ std::vector<Factors> all_factors() {
   return all;
 }
 
-struct Inputs {
-  at::Tensor x;
-  std::optional<at::Tensor> weight, src_scale, dst_scale;
-};
-
 std::string described(const Inputs& in) {
   return fmt::format("{}{}{}{}", c10::toString(in.x.scalar_type()), in.weight ? " weight" : "",
                      in.src_scale ? " src_scale" : "", in.dst_scale ? " dst_scale" : "");
-}
-
-/// A factor [rows] or [rows, 1...] with one trailing 1 for each trailing dimension of x.
-at::Tensor column(const at::Tensor& factor, const at::Tensor& x) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(x.dim()), 1);
-  sizes[0] = factor.size(0);
-  return factor.to(at::kDouble).reshape(sizes);
-}
-
-/// The definition in float64, and the same of absolute values for the bound.
-at::Tensor definition(const Topology& g, const Inputs& in) {
-  at::Tensor x = in.x.to(at::kDouble);
-  if (in.src_scale) x = x * column(*in.src_scale, x);
-  at::Tensor messages = x.index_select(0, row_ids(g, Target::kSrc));
-  if (in.weight) messages = messages * column(*in.weight, x);
-  std::vector<std::int64_t> sizes = x.sizes().vec();
-  sizes[0] = g.num_dst();
-  at::Tensor out =
-      at::zeros(sizes, on_device(at::kDouble)).index_add(0, row_ids(g, Target::kDst), messages);
-  if (in.dst_scale) out = out * column(*in.dst_scale, x);
-  return out;
-}
-
-Inputs map(const Inputs& in, at::Tensor (*f)(const at::Tensor&)) {
-  const auto each = [&](const std::optional<at::Tensor>& t) {
-    return t ? std::optional(f(*t)) : std::nullopt;
-  };
-  return {f(in.x), each(in.weight), each(in.src_scale), each(in.dst_scale)};
-}
-
-at::Tensor magnitude(const at::Tensor& t) {
-  return t.detach().to(at::kDouble).abs();
-}
-at::Tensor double_leaf(const at::Tensor& t) {
-  return leaf(t.to(at::kDouble));
-}
-
-/// The gradients of x and of the weight (or {}) by autograd of the definition.
-std::vector<at::Tensor> definition_gradients(const Topology& g, const Inputs& in,
-                                             const at::Tensor& grad) {
-  const Inputs leaves = map(in, double_leaf);
-  std::vector<at::Tensor> of = {leaves.x};
-  if (leaves.weight) of.push_back(*leaves.weight);
-  return torch::autograd::grad({definition(g, leaves)}, of, {grad.to(at::kDouble)});
-}
-
-at::Tensor run(const Topology& g, const Inputs& in) {
-  return scaled_sum(g, in.x, in.weight, in.src_scale, in.dst_scale);
 }
 
 /// Compares value and gradients with the definition; exactly for integers and powers of two.
 void expect_right(const Topology& g, const Inputs& in, bool whole) {
   SCOPED_TRACE(described(in));
   const at::ScalarType dtype = in.x.scalar_type();
-  const double terms = internal::max_degree(g) * static_cast<double>(in.x[0].numel()) + 6;
-  const auto expect = [&](const at::Tensor& got, const at::Tensor& value, const at::Tensor& sums) {
-    ASSERT_TRUE(got.defined());
-    if (whole) {
-      EXPECT_TRUE(exact_rounded(got, value));
-    } else {
-      EXPECT_TRUE(near(got, value, sum_bound(sums, terms, got.scalar_type())));
-    }
-  };
   const at::Tensor out = run(g, in);
   EXPECT_EQ(out.scalar_type(), dtype);
-  expect(out, definition(g, in), definition(g, map(in, magnitude)));
-
   const auto grad = whole ? integers(out.sizes(), dtype, 9) : uniform(out.sizes(), dtype, 9);
   out.backward(grad);
-  const auto values = definition_gradients(g, in, grad);
-  const auto sums = definition_gradients(g, map(in, magnitude), grad.to(at::kDouble).abs());
-  expect(in.x.grad(), values[0], sums[0]);
-  EXPECT_EQ(in.x.grad().scalar_type(), dtype);
-  if (in.weight) {
-    expect(in.weight->grad(), values[1], sums[1]);
-    EXPECT_EQ(in.weight->grad().scalar_type(), in.weight->scalar_type());
-  }
+  expect_defined(out, {in.x, in.weight.value_or(at::Tensor())}, define(g, in, grad), whole);
 }
 
 Inputs make_inputs(const Topology& g, const Factors& factors, at::ScalarType dtype,
@@ -181,12 +112,6 @@ TEST(ScaledSum, takes_features_of_any_rank_and_weights_with_trailing_ones) {
     check({2, 3}, {});
     check({2, 3}, {1, 1});
   }
-}
-
-TEST(ScaledSum, of_no_nodes_is_empty) {
-  const auto out =
-      scaled_sum(topology_of({}, {}, 0, 0), at::empty({0, 4}, on_device(at::kFloat)), {}, {}, {});
-  EXPECT_EQ(out.sizes(), (std::vector<std::int64_t>{0, 4}));
 }
 
 TEST(ScaledSum, without_factors_is_the_plain_sum) {
@@ -283,16 +208,6 @@ TEST(ScaledSum, keeps_the_weight_for_the_gradient_of_the_features_alone) {
     return torch::autograd::grad({out.sum()}, {w}).front();
   };
   EXPECT_TRUE(same_bits(gradient(true), gradient(false)));
-}
-
-TEST(ScaledSum, a_second_derivative_is_a_clear_error) {
-  const at::Tensor x = leaf(numbers({1, 2, 3, 4})), w = leaf(numbers({5, 6, 7, 8}));
-  const auto second_derivative = [&] {
-    const at::Tensor out = scaled_sum(four_nodes(), x, w, {}, {});
-    const auto first = torch::autograd::grad({out.sum()}, {x}, {}, std::nullopt, true);
-    torch::autograd::grad({first[0].sum()}, {w});
-  };
-  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "scaled_sum"));
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <limits>
 
 #include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/ops/ops.h"
@@ -11,6 +10,7 @@
 #include "support/reference.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
+#include "tests/definitions/gather_mm.h"
 
 namespace mezzo::test {
 namespace {
@@ -146,26 +146,6 @@ TEST(SegmentReduce, an_extreme_takes_its_first_row_and_lets_nan_win) {
   }
 }
 
-TEST(SegmentReduce, has_the_same_bits_on_any_number_of_threads) {
-  const at::Tensor lengths = integers({1500}, at::kLong, 8, 0, 12);
-  for (const DTypeInfo& dtype : dtypes()) {
-    const at::Tensor x = uniform({total(lengths), 20}, dtype.scalar, 1);
-    for_each(ReduceOps{}, [&]<class Op>() {
-      SCOPED_TRACE(fmt::format("{} {}", dtype.name, Op::name));
-      at::Tensor values[2], gradients[2];
-      for (const int threads : {1, 2}) {
-        const ThreadCount count(threads);
-        const at::Tensor input = leaf(x);
-        values[threads - 1] = segment_reduce(Op::kind, lengths, input);
-        values[threads - 1].backward(uniform({1500, 20}, dtype.scalar, 2));
-        gradients[threads - 1] = input.grad();
-      }
-      EXPECT_TRUE(same_bits(values[0], values[1]));
-      EXPECT_TRUE(same_bits(gradients[0], gradients[1]));
-    });
-  }
-}
-
 TEST(SegmentReduce, reads_strided_rows_and_lengths) {
   const at::Tensor x = integers({4, 10}, at::kFloat, 1).t();
   const at::Tensor lengths = ids({3, 9, 0, 9, 7, 9}).slice(0, 0, 6, 2);
@@ -235,13 +215,12 @@ at::Tensor relation_of_rows() {
   return sorted.index_select(0, (at::arange(100, on_device()) * 37).remainder(100));
 }
 
-at::Tensor in_double(const at::Tensor& t) {
-  return t.detach().to(at::kDouble);
-}
-
-/// Row i of a times b[relation[i]], in float64.
-at::Tensor row_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& relation) {
-  return a.unsqueeze(1).bmm(b.index_select(0, relation)).squeeze(1);
+/// Row i of a times b[relation[i]], and the gradients.
+Defined row_products(const at::Tensor& a, const at::Tensor& b, const at::Tensor& relation,
+                     const at::Tensor& grad) {
+  using definition::array_of;
+  return definition::gather_mm(array_of(a), array_of(b), definition::ids_of(relation),
+                               array_of(grad));
 }
 
 using GroupedProduct = std::function<at::Tensor(const at::Tensor& a, const at::Tensor& b)>;
@@ -258,27 +237,8 @@ void expect_row_products(const GroupedProduct& run, const at::Tensor& relation, 
   const at::Tensor grad = make({100, widths.out}, 3);
   const at::Tensor out = run(a, b);
   out.backward(grad);
-  const auto reference = [&](bool absolute) {
-    const auto rounded = [&](const at::Tensor& t) {
-      return absolute ? in_double(t).abs() : in_double(t);
-    };
-    const at::Tensor x = leaf(rounded(a)), y = leaf(rounded(b));
-    const at::Tensor value = row_products(x, y, relation);
-    value.backward(rounded(grad));
-    return std::vector<at::Tensor>{value.detach(), x.grad(), y.grad()};
-  };
-  const auto values = reference(false), sums = reference(true);
-  const std::vector<at::Tensor> got = {out, a.grad(), b.grad()};
-  const std::vector<std::int64_t> terms = {widths.in, widths.out, 24};
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].scalar_type(), dtype.scalar);
-    EXPECT_TRUE(whole ? exact_rounded(got[i], values[i])
-                      : near(got[i], values[i],
-                             sum_bound(sums[i], static_cast<double>(terms[i]) + 2, dtype.scalar)))
-        << (i == 0   ? "value"
-            : i == 1 ? "gradient of a"
-                     : "gradient of b");
-  }
+  EXPECT_EQ(out.scalar_type(), dtype.scalar);
+  expect_defined(out, {a, b}, row_products(a, b, relation, grad), whole);
   EXPECT_TRUE(exact(b.grad()[3], at::zeros({widths.in, widths.out})));
   EXPECT_TRUE(exact(b.grad()[9], at::zeros({widths.in, widths.out})));
 }
@@ -367,9 +327,11 @@ TEST(SegmentMm, reads_strided_operands) {
         integers({5, 16, 3}, dtype.scalar, 2).permute({2, 1, 0}).slice(1, 0, 16, 2);
     const at::Tensor lengths = ids({2, 9, 1, 9, 4, 9}).slice(0, 0, 6, 2);
     const at::Tensor idx = ids({2, 0, 1, 0, 2, 0, 0, 0, 1, 0, 2, 0, 1, 0}).slice(0, 0, 14, 2);
-    EXPECT_TRUE(exact_rounded(segment_mm(a, b, lengths),
-                              row_products(in_double(a), in_double(b), segment_of_rows(lengths))));
-    EXPECT_TRUE(exact_rounded(gather_mm(a, b, idx), row_products(in_double(a), in_double(b), idx)));
+    const auto expected = [&](const at::Tensor& relation) {
+      return row_products(a, b, relation, at::zeros({7, 3})).out;
+    };
+    EXPECT_TRUE(agrees(segment_mm(a, b, lengths), expected(segment_of_rows(lengths)), true));
+    EXPECT_TRUE(agrees(gather_mm(a, b, idx), expected(idx), true));
   }
 }
 
@@ -448,21 +410,6 @@ TEST(GatherMm, refuses_ids_out_of_range_and_names_the_first) {
   EXPECT_ERROR("[3]", attempt(ids({0, 1})));
   EXPECT_ERROR("int64", attempt(ids({0, 1, 1}).to(at::kInt)));
   EXPECT_ERROR("idx", gather_mm(a, at::ones({0, 3, 4}, on_device()), ids({0, 0, 0})));
-}
-
-TEST(SegmentMm, a_second_derivative_is_a_clear_error) {
-  const at::Tensor a = leaf(at::ones({3, 3}, on_device(at::kFloat))),
-                   b = leaf(at::ones({1, 3, 2}, on_device(at::kFloat)));
-  const auto second_derivative = [&] {
-    torch::autograd::grad({segment_mm(a, b, ids({3})).sum()}, {a}, {}, std::nullopt,
-                          /*create_graph=*/true);
-  };
-  EXPECT_TRUE(mentions(error_of<std::exception>(second_derivative), "segment_mm:second"));
-  const auto of_gather_mm = [&] {
-    torch::autograd::grad({gather_mm(a, b, ids({0, 0, 0})).sum()}, {a}, {}, std::nullopt,
-                          /*create_graph=*/true);
-  };
-  EXPECT_TRUE(mentions(error_of<std::exception>(of_gather_mm), "gather_mm:second"));
 }
 
 TEST(SegmentAutocast, casts_rows_and_matrices_and_leaves_the_softmax) {

@@ -7,7 +7,7 @@
 #include "mezzo/ops/ops.h"
 
 #include "support/gradcheck.h"
-#include "support/reference.h"
+#include "support/scaled_sum_reference.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
@@ -58,7 +58,7 @@ Operands make(const Topology& g, const Shapes& shapes, at::ScalarType dtype,
 /// The gradients to compute.
 enum class Gradients { kBoth, kWeight };
 
-/// Compares gspmm's gradients with autograd of the indexed formula, with x as lhs and as rhs.
+/// Compares gspmm's gradients with the definition, with x as lhs and as rhs.
 void expect_right(const Topology& g, const Operands& in, ReduceOp reduce, bool x_first,
                   Gradients gradients, bool whole) {
   const at::Tensor x = gradients == Gradients::kBoth ? in.x : in.x.detach();
@@ -78,11 +78,7 @@ void expect_right(const Topology& g, const Operands& in, ReduceOp reduce, bool x
                                            x_first ? all.lhs : all.rhs};
   for (std::size_t i = 0; i < got.size(); ++i) {
     EXPECT_EQ(got[i].scalar_type(), of[i].scalar_type());
-    if (whole) {
-      EXPECT_TRUE(exact_rounded(got[i], expected[i].value));
-    } else {
-      EXPECT_TRUE(near(got[i], expected[i], got[i].scalar_type()));
-    }
+    EXPECT_TRUE(agrees(got[i], expected[i], whole));
   }
 }
 
@@ -190,14 +186,9 @@ TEST(WeightedGrad, of_a_scaled_sum_has_both_scales_for_the_weight_alone_too) {
                                             {in.x, in.weight}, {grad});
     const auto weight = torch::autograd::grad({scaled_sum(g, in.x.detach(), in.weight, src, dst)},
                                               {in.weight}, {grad});
-    const auto rows = [](const at::Tensor& t) { return t.detach().to(at::kDouble); };
-    const at::Tensor products = (rows(in.x).index_select(0, row_ids(g, Target::kSrc)) *
-                                 rows(grad).index_select(0, row_ids(g, Target::kDst)))
-                                    .sum(1) *
-                                rows(src).index_select(0, row_ids(g, Target::kSrc)) *
-                                rows(dst).index_select(0, row_ids(g, Target::kDst));
-    EXPECT_TRUE(exact_rounded(both[1], products)) << dtype.name;
-    EXPECT_TRUE(exact_rounded(weight[0], products)) << dtype.name;
+    const Reference expected = scaled::define(g, {in.x, in.weight, src, dst}, grad).gradients[1];
+    EXPECT_TRUE(agrees(both[1], expected, /*exactly=*/true)) << dtype.name;
+    EXPECT_TRUE(agrees(weight[0], expected, /*exactly=*/true)) << dtype.name;
   }
 }
 
