@@ -1,7 +1,7 @@
 // Dropout of every backend compared with philox(), on guarded memory.
-#include <limits>
+#include "tests/definitions/dropout.h"
 
-#include "mezzo/core/random.h"
+#include <limits>
 
 #include "kernels/pieces.h"
 
@@ -10,29 +10,22 @@ namespace {
 
 constexpr DropoutLevel kLevel{.seed = 0x123456789ABCDEF0, .threshold = 20000};
 
-bool is_kept(std::int64_t element) {
-  const auto words =
-      philox(kLevel.seed, kDropoutStream, static_cast<std::uint64_t>(element / kElementsPerDraw));
-  const std::int64_t place = element % kElementsPerDraw;
-  const std::uint32_t level =
-      (words[static_cast<std::size_t>(place / 2)] >> (16 * (place % 2))) & 0xFFFF;
-  return level >= kLevel.threshold;
-}
-
 /// Checks dropout of the draws [begin, end) on `count` elements; other elements must stay -1.
 void check(const Kernels& backend, DType dtype, std::int64_t count, std::int64_t begin,
            std::int64_t end, bool streams) {
   SCOPED_TRACE(fmt::format("{} {}, {} elements, draws {} to {}", backend.name,
                            name_of(DTypes{}, dtype), count, begin, end));
-  const double scale = kDropoutLevels / (kDropoutLevels - kLevel.threshold);
-  const double factor = dtype == DType::kFloat64 ? scale : static_cast<float>(scale);
+  const auto factor = [&](std::int64_t element) {
+    const double exact = definition::dropout_factor(kLevel, element);
+    return dtype == DType::kFloat64 ? exact : static_cast<float>(exact);
+  };
   std::vector<double> values, expected;
   for (std::int64_t i = 0; i < count; ++i) {
     const bool is_inf = i % 5 == 3;
     values.push_back(is_inf ? std::numeric_limits<double>::infinity()
                             : static_cast<double>(i % 61 + 1));
     const bool inside = i >= begin * kElementsPerDraw && i < end * kElementsPerDraw;
-    expected.push_back(!inside ? -1 : is_kept(i) ? values.back() * factor : 0);
+    expected.push_back(!inside ? -1 : factor(i) == 0 ? 0 : values.back() * factor(i));
   }
   const GuardedBytes x = stored(dtype, /*is_accum=*/false, values);
   GuardedBytes out = stored(dtype, /*is_accum=*/false, std::vector<double>(values.size(), -1));

@@ -3,6 +3,7 @@
 
 #include "kernels/head_case.h"
 #include "kernels/pieces.h"
+#include "tests/definitions/gatv2_scores.h"
 
 namespace mezzo::test {
 namespace {
@@ -23,32 +24,19 @@ struct Pairs {
             .attn = attn.bytes.data(),
             .negative_slope = 0.25};
   }
-  /// The sum of the two rows of an entry.
-  double x(std::int64_t row, std::int64_t entry, std::int64_t i) const {
-    return own.at(row, i) + other.at(h.entries.id(Access::kFirst, row, entry), i);
+  definition::Result defined() const {
+    const definition::Sizes row = {h.heads, h.features};
+    return definition::gatv2_scores(h.entries.edges(), other.array(row), own.array(row),
+                                    attn.array(row), 0.25, grad.array({h.heads}));
   }
 
   Heads h;
   Matrix own, other, attn, grad;
 };
 
-double slope(double x) {
-  return x > 0 ? 1 : 0.25;
-}
-
 void check_scores(const Kernels& backend, Draw& draw, DType dtype) {
   const Pairs p(backend, draw, dtype);
   SCOPED_TRACE(p.h.text());
-  const std::int64_t heads = p.h.heads, width = heads * p.h.features;
-  std::vector<double> expected(p.grad.values.size(), 0);
-  for_each_entry(p.h.entries, [&](std::int64_t row, std::int64_t entry) {
-    const std::int64_t edge = p.h.entries.id(Access::kSecond, row, entry);
-    for (std::int64_t i = 0; i < width; ++i) {
-      const double x = p.x(row, entry, i);
-      expected[static_cast<std::size_t>(edge * heads + i / p.h.features)] +=
-          p.attn.at(0, i) * slope(x) * x;
-    }
-  });
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
     backend.run(GATv2ScoresArgs{.entries = p.h.entries.view(),
                                 .row_begin = begin,
@@ -58,7 +46,7 @@ void check_scores(const Kernels& backend, Draw& draw, DType dtype) {
                                 .scores = result.bytes.data()});
   };
   expect_result(backend, draw, dtype, true, p.h.entries.num_rows, rows_of_edges(p.h.entries),
-                expected, run);
+                p.defined().out.value.values, run);
 }
 
 TEST(GATv2Ranges, of_scores_are_the_definition) {
@@ -70,16 +58,7 @@ TEST(GATv2Ranges, of_scores_are_the_definition) {
 void check_scores_grad(const Kernels& backend, Draw& draw, DType dtype) {
   const Pairs p(backend, draw, dtype);
   SCOPED_TRACE(p.h.text());
-  const std::int64_t heads = p.h.heads, width = heads * p.h.features;
-  std::vector<double> own(p.own.values.size(), 0), attn(p.attn.values.size(), 0);
-  for_each_entry(p.h.entries, [&](std::int64_t row, std::int64_t entry) {
-    const std::int64_t edge = p.h.entries.id(Access::kSecond, row, entry);
-    for (std::int64_t i = 0; i < width; ++i) {
-      const double x = p.x(row, entry, i), grad = p.grad.at(edge, i / p.h.features);
-      own[static_cast<std::size_t>(row * width + i)] += grad * p.attn.at(0, i) * slope(x);
-      attn[static_cast<std::size_t>(i)] += grad * slope(x) * x;
-    }
-  });
+  const definition::Result expected = p.defined();
   // Each range adds its sum to attn_grad; every sum is exact, in any order.
   GuardedBytes attn_grad(p.attn.bytes.size());
   std::memset(attn_grad.data(), 0, attn_grad.size());
@@ -98,8 +77,9 @@ void check_scores_grad(const Kernels& backend, Draw& draw, DType dtype) {
   const std::int64_t cut = !backend.take_ranges ? 0 : draw.below(p.h.entries.num_rows + 1);
   run(cut, p.h.entries.num_rows, whole);
   run(0, cut, whole);
-  expect_numbers(numbers_in(dtype, true, attn_grad), attn);
-  expect_numbers(numbers_in(dtype, false, whole.bytes), rounded(dtype, false, own));
+  expect_numbers(numbers_in(dtype, true, attn_grad), expected.gradients[2].value.values);
+  expect_numbers(numbers_in(dtype, false, whole.bytes),
+                 rounded(dtype, false, expected.gradients[1].value.values));
   with_attn = false;
   expect_ranges_agree(backend, draw, p.h.entries.num_rows, whole, run);
 }

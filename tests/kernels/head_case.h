@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -65,6 +66,11 @@ struct Matrix {
   }
   HeadNumbers numbers() const {
     return {.data = bytes.data(), .is_accum = is_accum, .length = length};
+  }
+  /// With rows of these sizes.
+  definition::Array array(definition::Sizes trailing) const {
+    trailing.insert(trailing.begin(), static_cast<std::int64_t>(values.size()) / length);
+    return {std::move(trailing), values};
   }
 
   std::int64_t length;

@@ -118,9 +118,6 @@ struct Attention {
             .negative_slope = 0.25,
             .dropout = dropout};
   }
-  double edge_weight(std::int64_t edge, std::int64_t head) const {
-    return weighted ? weight.at(edge, weight.length == 1 ? 0 : head) : 1;
-  }
 
   Heads h;
   bool equal;
@@ -155,21 +152,14 @@ void check_attention(const Kernels& backend, Draw& draw, DType dtype) {
   });
   expect_same(parts, whole);
   if (!equal) return;
-  const std::int64_t width = h.heads * h.features;
-  std::vector<double> expected(static_cast<std::size_t>(h.entries.num_rows * width), 0);
-  for_each_entry(h.entries, [&](std::int64_t row, std::int64_t entry) {
-    const std::int64_t from = h.entries.id(Access::kFirst, row, entry);
-    const std::int64_t edge = h.entries.id(Access::kSecond, row, entry);
-    for (std::int64_t i = 0; i < width; ++i) {
-      expected[static_cast<std::size_t>(row * width + i)] +=
-          a.edge_weight(edge, i / h.features) * a.z.at(from, i);
-    }
-  });
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const std::size_t row = i / static_cast<std::size_t>(width);
-    const std::int64_t degree = h.entries.indptr[row + 1] - h.entries.indptr[row];
-    if (degree > 0) expected[i] = divided(dtype, expected[i], degree);
-  }
+  const definition::Edges edges = h.entries.edges();
+  const auto rows = a.z.array({h.heads, h.features}),
+             weights = a.weight.array({a.weight.length, 1});
+  const definition::Message weighted{.edges = edges,
+                                     .op = a.weighted ? BinaryOp::kMul : BinaryOp::kCopyLhs,
+                                     .lhs = rows,
+                                     .rhs = weights};
+  const auto expected = definition::gspmm(weighted, ReduceOp::kMean).out.value.values;
   expect_numbers(numbers_in(dtype, false, whole.out), rounded(dtype, false, expected));
 }
 

@@ -14,8 +14,9 @@
 
 #include "kernels/guarded.h"
 #include "support/draw.h"
+#include "tests/definitions/gspmm.h"
 
-/// Random arguments of the kernels, and their definitions in float64. Small whole numbers and
+/// Random arguments of the kernels, also as those of the definitions. Small whole numbers and
 /// powers of two keep every step exact, so results are compared with ==.
 namespace mezzo::test {
 
@@ -96,6 +97,15 @@ class RandomEntries {
             .first = stored_first_.view(),
             .second = identity_ ? Ids{} : stored_second_.view()};
   }
+  /// The entries as edges from the others to the rows, by the ids in `second`.
+  definition::Edges edges() const {
+    definition::Edges all{num_others, num_rows, first, {}, second};
+    for (std::int64_t row = 0; row < num_rows; ++row) {
+      const auto r = static_cast<std::size_t>(row);
+      all.dst.insert(all.dst.end(), static_cast<std::size_t>(indptr[r + 1] - indptr[r]), row);
+    }
+    return all;
+  }
   /// The row of an operand with this access that an entry reads.
   std::int64_t id(Access access, std::int64_t row, std::int64_t entry) const {
     if (access == Access::kRow) return row;
@@ -166,11 +176,9 @@ class RandomShape {
   std::int64_t lhs_length() const { return length(lhs_own_); }
   std::int64_t rhs_length() const { return length(rhs_own_); }
   std::int64_t out_length() const { return dot_ ? num_groups() : num_groups() * inner(); }
-  std::int64_t lhs_at(std::int64_t group, std::int64_t d) const { return at(lhs_own_, group, d); }
-  std::int64_t rhs_at(std::int64_t group, std::int64_t d) const { return at(rhs_own_, group, d); }
-  std::int64_t out_at(std::int64_t group, std::int64_t d) const {
-    return dot_ ? group : group * inner() + d;
-  }
+  definition::Sizes sizes() const { return {size_.begin(), size_.end()}; }
+  definition::Sizes lhs_sizes() const { return own_sizes(lhs_own_); }
+  definition::Sizes rhs_sizes() const { return own_sizes(rhs_own_); }
   Layout layout() const {
     return {.num_groups = num_groups(),
             .inner = inner(),
@@ -190,11 +198,12 @@ class RandomShape {
     if (draw.one_in(4)) return draw.one_of(large);
     return draw.one_in(8) ? 32 : 1 + draw.below(40);
   }
-  std::int64_t length(const Own& own) const {
-    std::int64_t product = 1;
-    for (std::size_t d = 0; d < 3; ++d) product *= own[d] ? size_[d] : 1;
-    return product;
+  definition::Sizes own_sizes(const Own& own) const {
+    definition::Sizes sizes;
+    for (std::size_t d = 0; d < 3; ++d) sizes.push_back(own[d] ? size_[d] : 1);
+    return sizes;
   }
+  std::int64_t length(const Own& own) const { return definition::product(own_sizes(own)); }
   bool dense(const Own& own) const { return length(own) == num_groups() * inner(); }
   std::int64_t at(const Own& own, std::int64_t group, std::int64_t d) const {
     const std::array<std::int64_t, 3> index = {group / size_[1], group % size_[1], d};
@@ -208,6 +217,13 @@ class RandomShape {
   Own lhs_own_{}, rhs_own_{};
   std::vector<std::int64_t> lhs_table_, rhs_table_, out_table_;
 };
+
+/// The nodes or edges whose rows an operand with this access has; see RandomEntries::edges.
+inline Target target_of(Access access) {
+  return access == Access::kRow     ? Target::kDst
+         : access == Access::kFirst ? Target::kSrc
+                                    : Target::kEdge;
+}
 
 /// Rows of an operand, as float64 and as kernels read them.
 class RandomRows {
@@ -227,10 +243,11 @@ class RandomRows {
             .access = access,
             .length = length};
   }
-  double value(const RandomEntries& entries, std::int64_t row, std::int64_t entry,
-               std::int64_t at) const {
-    if (!used_) return 0;
-    return values[static_cast<std::size_t>(entries.id(access, row, entry) * length + at)];
+  /// As rows of a graph's nodes or edges; `trailing`: the sizes of a row.
+  definition::Array array(definition::Sizes trailing) const {
+    const auto rows = static_cast<std::int64_t>(values.size()) / length;
+    trailing.insert(trailing.begin(), rows);
+    return {std::move(trailing), values};
   }
 
   const Access access;
@@ -243,45 +260,6 @@ class RandomRows {
   GuardedBytes stored_;
 };
 
-inline double combined(BinaryOp op, double a, double b) {
-  switch (op) {
-    case BinaryOp::kAdd:
-      return a + b;
-    case BinaryOp::kSub:
-      return a - b;
-    case BinaryOp::kMul:
-    case BinaryOp::kDot:
-      return a * b;
-    case BinaryOp::kDiv:
-      return a / b;
-    case BinaryOp::kCopyLhs:
-      return a;
-    case BinaryOp::kCopyRhs:
-      return b;
-  }
-  return 0;
-}
-
-/// The derivative of combined() with respect to a (`of_lhs`) or b.
-inline double derivative(BinaryOp op, bool of_lhs, double a, double b) {
-  switch (op) {
-    case BinaryOp::kAdd:
-      return 1;
-    case BinaryOp::kSub:
-      return of_lhs ? 1 : -1;
-    case BinaryOp::kMul:
-    case BinaryOp::kDot:
-      return of_lhs ? b : a;
-    case BinaryOp::kDiv:
-      return of_lhs ? 1 / b : -a / (b * b);
-    case BinaryOp::kCopyLhs:
-      return of_lhs ? 1 : 0;
-    case BinaryOp::kCopyRhs:
-      return of_lhs ? 0 : 1;
-  }
-  return 0;
-}
-
 /// A message of every entry, with random operands.
 struct RandomMessage {
   RandomMessage(Draw& draw, BinaryOp binary_op, DType type, std::int64_t most_entries,
@@ -293,17 +271,14 @@ struct RandomMessage {
         lhs(draw, entries, type, shape.lhs_length(), lhs_from, op != BinaryOp::kCopyRhs),
         rhs(draw, entries, type, shape.rhs_length(), {-2, -1, 1, 2}, op != BinaryOp::kCopyLhs) {}
 
-  /// Element `at` of the message of an entry.
-  double value(std::int64_t row, std::int64_t entry, std::int64_t at) const {
-    const std::int64_t inner = shape.inner();
-    const bool dot = op == BinaryOp::kDot;
-    double sum = 0;
-    for (std::int64_t d = dot ? 0 : at % inner; d < (dot ? inner : at % inner + 1); ++d) {
-      const std::int64_t group = dot ? at : at / inner;
-      sum += combined(op, lhs.value(entries, row, entry, shape.lhs_at(group, d)),
-                      rhs.value(entries, row, entry, shape.rhs_at(group, d)));
-    }
-    return sum;
+  definition::Message message() const {
+    return {.edges = edges,
+            .op = op,
+            .lhs = lhs_array,
+            .rhs = rhs_array,
+            .lhs_target = target_of(lhs.access),
+            .rhs_target = target_of(rhs.access),
+            .dimensions = shape.sizes()};
   }
   std::string text() const {
     return fmt::format("{} {} {} rows, {} edges, {}", name_of(DTypes{}, dtype),
@@ -316,6 +291,9 @@ struct RandomMessage {
   RandomEntries entries;
   RandomShape shape;
   RandomRows lhs, rhs;
+  definition::Edges edges = entries.edges();
+  definition::Array lhs_array = lhs.array(shape.lhs_sizes()),
+                    rhs_array = rhs.array(shape.rhs_sizes());
 };
 
 }  // namespace mezzo::test

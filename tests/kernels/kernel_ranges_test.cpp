@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/pieces.h"
+#include "tests/definitions/edge_softmax.h"
 
 namespace mezzo::test {
 namespace {
@@ -13,55 +14,27 @@ using mezzo::detail::for_each;
 
 // g-SpMM.
 
-struct Reduced {
-  std::vector<double> value;
+struct Selected {
   std::vector<std::int64_t> arg;  // max, min: the selected edge or -1; prod: zeros, at most 2
   std::vector<double> product;    // prod: product of the nonzero messages
 };
 
-/// Reduces one message into element i.
-void reduce_message(Reduced& out, std::size_t i, ReduceOp reduce, double message, bool first,
-                    std::int64_t edge) {
-  switch (reduce) {
-    case ReduceOp::kSum:
-    case ReduceOp::kMean:
-      out.value[i] += message;
-      return;
-    case ReduceOp::kMax:
-    case ReduceOp::kMin:
-      if (first || (reduce == ReduceOp::kMax ? message > out.value[i] : message < out.value[i])) {
-        out.value[i] = message;
-        out.arg[i] = edge;
-      }
-      return;
-    case ReduceOp::kProd:
-      out.value[i] = first ? message : out.value[i] * message;
-      out.arg[i] = std::min<std::int64_t>(out.arg[i] + (message == 0 ? 1 : 0), 2);
-      if (message != 0) out.product[i] *= message;
-      return;
-  }
-}
-
-Reduced reduced(const RandomMessage& m, ReduceOp reduce) {
-  const std::int64_t width = m.shape.out_length();
-  const auto size = static_cast<std::size_t>(m.entries.num_rows * width);
-  Reduced out{std::vector<double>(size, 0),
-              std::vector<std::int64_t>(size, reduce == ReduceOp::kProd ? 0 : -1),
-              std::vector<double>(size, 1)};
-  for_each_entry(m.entries, [&](std::int64_t row, std::int64_t entry) {
-    const bool first = entry == m.entries.indptr[static_cast<std::size_t>(row)];
-    for (std::int64_t f = 0; f < width; ++f) {
-      reduce_message(out, static_cast<std::size_t>(row * width + f), reduce, m.value(row, entry, f),
-                     first, m.entries.id(Access::kSecond, row, entry));
+Selected selected_messages(const RandomMessage& m, ReduceOp reduce,
+                           const definition::Reduced& reduced) {
+  if (reduce != ReduceOp::kProd) return {reduced.winners, {}};
+  const definition::Message message = m.message();
+  const std::size_t size = reduced.winners.size();
+  Selected all{std::vector<std::int64_t>(size, 0), std::vector<double>(size, 1)};
+  for (std::int64_t e = 0; e < m.edges.count(); ++e) {
+    for (std::int64_t f = 0; f < m.shape.out_length(); ++f) {
+      const auto i =
+          static_cast<std::size_t>(m.edges.row(Target::kDst, e) * m.shape.out_length() + f);
+      const double value = message(e, f).value;
+      if (value == 0) all.arg[i] = std::min<std::int64_t>(all.arg[i] + 1, 2);
+      if (value != 0) all.product[i] *= value;
     }
-  });
-  if (reduce != ReduceOp::kMean) return out;
-  for (std::size_t i = 0; i < size; ++i) {
-    const std::size_t row = i / static_cast<std::size_t>(width);
-    const std::int64_t degree = m.entries.indptr[row + 1] - m.entries.indptr[row];
-    if (degree > 0) out.value[i] = divided(m.dtype, out.value[i], degree);
   }
-  return out;
+  return all;
 }
 
 SpmmArgs spmm_args(const RandomMessage& m, ReduceOp reduce) {
@@ -91,9 +64,10 @@ void check_spmm(const Kernels& backend, Draw& draw, BinaryOp op, ReduceOp reduce
   const RandomMessage m = random_message(backend, draw, op, dtype, reduce);
   SCOPED_TRACE(m.text() + " " + std::string(name_of(ReduceOps{}, reduce)));
   const SpmmArgs args = spmm_args(m, reduce);
-  const Reduced expected = reduced(m, reduce);
+  const definition::Reduced reduced = definition::gspmm(m.message(), reduce);
   expect_result(backend, draw, dtype, false, m.entries.num_rows, own_rows(m.entries),
-                expected.value, [&](std::int64_t begin, std::int64_t end, Result& result) {
+                reduced.out.value.values,
+                [&](std::int64_t begin, std::int64_t end, Result& result) {
                   SpmmArgs part = with_rows(args, begin, end);
                   part.out = result.bytes.data();
                   part.out_streams = streams(begin, end);
@@ -101,11 +75,12 @@ void check_spmm(const Kernels& backend, Draw& draw, BinaryOp op, ReduceOp reduce
                 });
   if (reduce == ReduceOp::kSum || reduce == ReduceOp::kMean) return;
 
+  const Selected expected = selected_messages(m, reduce, reduced);
   const bool wide_ids = draw.coin();
   const auto width = static_cast<std::size_t>(args.out_length);
   const RunRows selected = [&](std::int64_t begin, std::int64_t end, Result& result) {
-    GuardedBytes out(expected.value.size() * element_size(dtype, /*is_accum=*/false));
-    GuardedBytes product(expected.value.size() * element_size(dtype, /*is_accum=*/true));
+    GuardedBytes out(expected.arg.size() * element_size(dtype, /*is_accum=*/false));
+    GuardedBytes product(expected.arg.size() * element_size(dtype, /*is_accum=*/true));
     SpmmArgs part = with_rows(args, begin, end);
     part.out = out.data();
     part.arg = result.bytes.data();
@@ -170,18 +145,22 @@ void check_scaled(const Kernels& backend, Draw& draw, DType dtype) {
   args.lhs_scale = by_source ? lhs_scale.data() : nullptr;
   args.row_scale = by_row ? row_scale.data() : nullptr;
   args.out_length = width;
-  std::vector<double> expected(static_cast<std::size_t>(entries.num_rows * width), 0);
-  for_each_entry(entries, [&](std::int64_t row, std::int64_t entry) {
-    const auto source = static_cast<std::size_t>(entries.id(x.access, row, entry));
-    double scale = by_source ? from[source] : 1;
-    if (by_row) scale *= to[static_cast<std::size_t>(row)];
-    for (std::int64_t f = 0; f < width; ++f) {
-      const bool weighted = op == BinaryOp::kMul;
-      const double factor = weighted ? weight.value(entries, row, entry, f / inner) : 1;
-      expected[static_cast<std::size_t>(row * width + f)] +=
-          scale * factor * x.value(entries, row, entry, f);
-    }
-  });
+  const auto scale = [](bool is_present, const std::vector<double>& factors) {
+    return is_present ? definition::Array{{static_cast<std::int64_t>(factors.size())}, factors}
+                      : definition::Array{};
+  };
+  const definition::Edges edges = entries.edges();
+  const auto rows = definition::scaled_rows(x.array({groups, inner}), scale(by_source, from));
+  const auto factors = weight.array({groups, 1});
+  const definition::Message message{.edges = edges,
+                                    .op = op,
+                                    .lhs = rows,
+                                    .rhs = factors,
+                                    .lhs_target = target_of(x.access),
+                                    .rhs_target = target_of(weight.access)};
+  const auto expected =
+      definition::scaled_rows(definition::gspmm(message, ReduceOp::kSum).out, scale(by_row, to))
+          .value.values;
   expect_result(backend, draw, dtype, false, entries.num_rows, own_rows(entries), expected,
                 [&](std::int64_t begin, std::int64_t end, Result& result) {
                   SpmmArgs part = with_rows(args, begin, end);
@@ -202,7 +181,6 @@ TEST(KernelRanges, of_scaled_sums_are_the_definition) {
 void check_sddmm(const Kernels& backend, Draw& draw, BinaryOp op, DType dtype) {
   const RandomMessage m(draw, op, dtype, draw.one_of(backend.hub_entries), kWhole);
   SCOPED_TRACE(m.text());
-  const std::int64_t width = m.shape.out_length();
   SddmmArgs args;
   args.entries = m.entries.view();
   args.lhs = m.lhs.view();
@@ -212,16 +190,9 @@ void check_sddmm(const Kernels& backend, Draw& draw, BinaryOp op, DType dtype) {
   args.dtype = dtype;
   args.out_ids = args.entries.second;
   args.out_is_accum = is_narrow(dtype) && draw.coin();
-  args.out_length = width;
-  std::vector<double> expected(static_cast<std::size_t>(m.entries.num_edges() * width));
-  for_each_entry(m.entries, [&](std::int64_t row, std::int64_t entry) {
-    const std::int64_t edge = m.entries.id(Access::kSecond, row, entry);
-    for (std::int64_t f = 0; f < width; ++f) {
-      expected[static_cast<std::size_t>(edge * width + f)] = m.value(row, entry, f);
-    }
-  });
+  args.out_length = m.shape.out_length();
   expect_result(backend, draw, dtype, args.out_is_accum, m.entries.num_rows,
-                rows_of_edges(m.entries), expected,
+                rows_of_edges(m.entries), definition::gsddmm(m.message()).value.values,
                 [&](std::int64_t begin, std::int64_t end, Result& result) {
                   SddmmArgs part = with_rows(args, begin, end);
                   part.out = result.bytes.data();
@@ -289,32 +260,20 @@ struct RandomGradient {
 };
 
 std::vector<double> gradient(const RandomMessage& m, const RandomGradient& g) {
-  const std::int64_t own = g.of_lhs ? m.shape.lhs_length() : m.shape.rhs_length();
-  const std::int64_t rows = g.per_entry ? m.entries.num_edges() : m.entries.num_rows;
-  std::vector<double> sums(static_cast<std::size_t>(rows * own), 0);
-  for_each_entry(m.entries, [&](std::int64_t row, std::int64_t entry) {
-    const std::int64_t edge = m.entries.id(Access::kSecond, row, entry);
-    const std::int64_t grad_row = m.entries.id(g.grad.access, row, entry);
-    double scale = 1;
-    if (g.by_grad) scale *= g.grad_scale[static_cast<std::size_t>(grad_row)];
-    if (g.by_other) {
-      scale *= g.other_scale[static_cast<std::size_t>(m.entries.id(g.other(m).access, row, entry))];
-    }
-    for (std::int64_t group = 0; group < m.shape.num_groups(); ++group) {
-      for (std::int64_t d = 0; d < m.shape.inner(); ++d) {
-        const std::int64_t at = m.shape.out_at(group, d);
-        const auto element = static_cast<std::size_t>(grad_row * m.shape.out_length() + at);
-        const std::int64_t l = m.shape.lhs_at(group, d), r = m.shape.rhs_at(group, d);
-        const double part = derivative(m.op, g.of_lhs, m.lhs.value(m.entries, row, entry, l),
-                                       m.rhs.value(m.entries, row, entry, r));
-        const std::int64_t to = (g.per_entry ? edge : row) * own + (g.of_lhs ? l : r);
-        const double message = g.multiplies ? m.value(row, entry, at) : 1;
-        const double factor = g.factor(element, message, edge);
-        sums[static_cast<std::size_t>(to)] += scale * g.grad.values[element] * factor * part;
-      }
-    }
-  });
-  return sums;
+  const definition::Message message = m.message();
+  const auto grad = [&](std::int64_t e, std::int64_t i) {
+    const std::int64_t row = m.edges.row(target_of(g.grad.access), e);
+    const std::int64_t other = m.edges.row(target_of(g.other(m).access), e);
+    const auto element = static_cast<std::size_t>(row * m.shape.out_length() + i);
+    double scale = g.by_grad ? g.grad_scale[static_cast<std::size_t>(row)] : 1;
+    if (g.by_other) scale *= g.other_scale[static_cast<std::size_t>(other)];
+    const double value = g.multiplies ? message(e, i).value : 1;
+    const double factor = g.factor(element, value, m.edges.row(Target::kEdge, e));
+    return definition::Term{scale * g.grad.values[element] * factor, 0};
+  };
+  return definition::operand_gradient(message, g.of_lhs, g.per_entry ? Target::kEdge : Target::kDst,
+                                      grad)
+      .value.values;
 }
 
 void check_message_grad(const Kernels& backend, Draw& draw, BinaryOp op, bool of_lhs, DType dtype) {
@@ -371,25 +330,21 @@ void check_softmax(const Kernels& backend, Draw& draw, DType dtype) {
   const std::int64_t length = 1 + draw.below(70);
   const double infinity = std::numeric_limits<double>::infinity();
   std::vector<double> logits(static_cast<std::size_t>(entries.num_edges() * length));
-  std::vector<double> expected(logits.size(), 0);
   for (std::int64_t row = 0; row < entries.num_rows; ++row) {
     const auto begin = entries.indptr[static_cast<std::size_t>(row)];
     const auto end = entries.indptr[static_cast<std::size_t>(row) + 1];
     for (std::int64_t f = 0; f < length; ++f) {
       const double level = draw.one_of<double>({-200, 0, 7, 300});
-      std::vector<std::size_t> unmasked;
       for (std::int64_t entry = begin; entry < end; ++entry) {
         const auto at =
             static_cast<std::size_t>(entries.id(Access::kSecond, row, entry) * length + f);
         const bool masked = entry + 1 < end && draw.below(3) == 0;
         logits[at] = masked ? -infinity : level;
-        if (!masked) unmasked.push_back(at);
-      }
-      for (const std::size_t at : unmasked) {
-        expected[at] = divided(dtype, 1, static_cast<std::int64_t>(unmasked.size()));
       }
     }
   }
+  const auto expected =
+      definition::edge_softmax(entries.edges(), {{entries.num_edges(), length}, logits});
   const GuardedBytes stored_logits = stored(dtype, false, logits);
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
     backend.run(SoftmaxArgs{.entries = entries.view(),
@@ -401,8 +356,8 @@ void check_softmax(const Kernels& backend, Draw& draw, DType dtype) {
                             .out_ids = entries.view().second,
                             .out = result.bytes.data()});
   };
-  expect_result(backend, draw, dtype, false, entries.num_rows, rows_of_edges(entries), expected,
-                run);
+  expect_result(backend, draw, dtype, false, entries.num_rows, rows_of_edges(entries),
+                expected.value.values, run);
 }
 
 void check_softmax_grad(const Kernels& backend, Draw& draw, DType dtype) {
@@ -410,22 +365,9 @@ void check_softmax_grad(const Kernels& backend, Draw& draw, DType dtype) {
   const std::int64_t length = 1 + draw.below(70);
   const auto value = draw.numbers(entries.num_edges() * length, kPowers);
   const auto grad = draw.numbers(entries.num_edges() * length, kWhole);
-  std::vector<double> sums(static_cast<std::size_t>(entries.num_rows * length), 0);
-  std::vector<double> expected(value.size());
-  for (const bool adds : {true, false}) {
-    for_each_entry(entries, [&](std::int64_t row, std::int64_t entry) {
-      for (std::int64_t f = 0; f < length; ++f) {
-        const auto at =
-            static_cast<std::size_t>(entries.id(Access::kSecond, row, entry) * length + f);
-        double& sum = sums[static_cast<std::size_t>(row * length + f)];
-        if (adds) {
-          sum += value[at] * grad[at];
-        } else {
-          expected[at] = value[at] * (grad[at] - sum);
-        }
-      }
-    });
-  }
+  const definition::Sizes sizes = {entries.num_edges(), length};
+  const auto expected =
+      definition::edge_softmax_gradient(entries.edges(), {sizes, value}, {sizes, grad});
   const GuardedBytes p = stored(dtype, false, value), dp = stored(dtype, false, grad);
   const RunRows run = [&](std::int64_t begin, std::int64_t end, Result& result) {
     backend.run(SoftmaxGradArgs{.entries = entries.view(),
@@ -438,8 +380,8 @@ void check_softmax_grad(const Kernels& backend, Draw& draw, DType dtype) {
                                 .out_ids = entries.view().second,
                                 .out = result.bytes.data()});
   };
-  expect_result(backend, draw, dtype, false, entries.num_rows, rows_of_edges(entries), expected,
-                run);
+  expect_result(backend, draw, dtype, false, entries.num_rows, rows_of_edges(entries),
+                expected.value.values, run);
 }
 
 TEST(KernelRanges, of_the_softmax_are_the_definition) {

@@ -32,12 +32,6 @@ std::vector<Kernels> kernels_under_test();
 inline const std::vector<double> kWhole = {-3, -2, -1, 0, 1, 2, 3};
 inline const std::vector<double> kPowers = {0.5, 1, 2, 4};
 
-/// A division in the accumulator type.
-inline double divided(DType dtype, double sum, std::int64_t count) {
-  if (dtype == DType::kFloat64) return sum / static_cast<double>(count);
-  return static_cast<float>(sum) / static_cast<float>(count);
-}
-
 /// Runs `check(kernels, draw)` `rounds` times on each of the kernels under test.
 template <class Check>
 void on_every_backend(std::uint64_t rounds, Check check) {

@@ -3,12 +3,13 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 #include <optional>
-
-#include "mezzo/core/random.h"
 
 #include "kernels/head_case.h"
 #include "kernels/pieces.h"
+#include "tests/definitions/dropout.h"
+#include "tests/definitions/gat_attention.h"
 
 namespace mezzo::test {
 namespace {
@@ -23,32 +24,20 @@ std::size_t place(std::int64_t row, std::int64_t length, std::int64_t at) {
   return static_cast<std::size_t>(row * length + at);
 }
 
-/// Sums and the sums of absolute values, which bound the rounding error.
-struct Sums {
-  explicit Sums(std::int64_t count)
-      : value(static_cast<std::size_t>(count), 0), size(static_cast<std::size_t>(count), 0) {}
-  void add(std::size_t at, double term) { add(at, term, std::fabs(term)); }
-  void add(std::size_t at, double term, double term_size) {
-    value[at] += term;
-    size[at] += term_size;
-  }
-  std::vector<double> value, size;
-};
-
 /// Allows `terms` roundings of the total in the accumulator, and one of the result.
-void expect_near(const std::vector<double>& got, const Sums& expected, double terms, DType dtype,
-                 bool is_accum, const char* what) {
+void expect_near(const std::vector<double>& got, const definition::Sums& expected, double terms,
+                 DType dtype, bool is_accum, const char* what) {
   const double accumulator =
       dtype == DType::kFloat64 ? Float64::epsilon : static_cast<double>(Float32::epsilon);
   double storage = accumulator, smallest = std::numeric_limits<float>::min();
   if (!is_accum) visit(DTypes{}, dtype, [&]<class T>() { storage = T::epsilon; });
   if (!is_accum && dtype == DType::kFloat16) smallest = 0x1p-24;  // spacing of subnormals
-  ASSERT_EQ(got.size(), expected.value.size()) << what;
+  const std::vector<double>&value = expected.value.values, &size = expected.size.values;
+  ASSERT_EQ(got.size(), value.size()) << what;
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const double bound =
-        storage * std::fabs(expected.value[i]) + terms * accumulator * expected.size[i] + smallest;
-    ASSERT_LE(std::fabs(got[i] - expected.value[i]), bound)
-        << what << ", element " << i << ": got " << got[i] << ", expected " << expected.value[i];
+    const double bound = storage * std::fabs(value[i]) + terms * accumulator * size[i] + smallest;
+    ASSERT_LE(std::fabs(got[i] - value[i]), bound)
+        << what << ", element " << i << ": got " << got[i] << ", expected " << value[i];
   }
 }
 
@@ -79,32 +68,37 @@ struct Numbers {
             .negative_slope = kSlope,
             .dropout = level};
   }
-  double sum(std::int64_t u, std::int64_t v, std::int64_t head) const {
-    return src.at(u, head) + dst.at(v, head);
-  }
-  double logit(std::int64_t u, std::int64_t v, std::int64_t head) const {
-    const double x = sum(u, v, head);
-    return x > 0 ? x : kSlope * x;
-  }
-  double dropout_factor(std::int64_t edge, std::int64_t head) const {
-    if (dropout.threshold == 0) return 1;
-    const std::int64_t number = edge * h.heads + head, part = number % kElementsPerDraw;
-    const std::uint64_t seed = dropout.seed + static_cast<std::uint64_t>(seed_offset.value_or(0));
-    const auto words =
-        philox(seed, kDropoutStream, static_cast<std::uint64_t>(number / kElementsPerDraw));
-    const auto level = words[static_cast<std::size_t>(part / 2)] >> (16 * (part % 2)) & 0xFFFF;
-    return level < dropout.threshold ? 0 : kDropoutLevels / (kDropoutLevels - dropout.threshold);
-  }
-  double factor(std::int64_t edge, std::int64_t head) const {
-    return weighted ? weight.at(edge, weight.length == 1 ? 0 : head) : 1;
-  }
-  double product(std::int64_t u, std::int64_t v, std::int64_t head, double& size) const {
-    double dot = 0;
-    for (std::int64_t i = head * h.features; i < (head + 1) * h.features; ++i) {
-      dot += z.at(u, i) * grad.at(v, i);
-      size += std::fabs(z.at(u, i) * grad.at(v, i));
+  /// Edges run from the kernel's first ids to its rows, or back; their results are by entry.
+  definition::Edges edges(bool rows_are_sources) const {
+    definition::Edges all = h.entries.edges();
+    if (rows_are_sources) {
+      std::swap(all.src, all.dst);
+      std::swap(all.num_src, all.num_dst);
     }
-    return dot;
+    std::iota(all.id.begin(), all.id.end(), 0);
+    return all;
+  }
+  /// edges: of edges().
+  definition::Attention attention(const definition::Edges& edges) const {
+    definition::Attention all{.edges = edges,
+                              .z = z.array({h.heads, h.features}),
+                              .src = src.array({h.heads}),
+                              .dst = dst.array({h.heads}),
+                              .slope = kSlope};
+    const auto& ids = h.entries.second;
+    all.dropout = definition::filled({edges.count(), h.heads}, 1);
+    if (weighted) all.weight = definition::filled({edges.count(), weight.length}, 1);
+    const DropoutLevel level = scores().dropout;
+    for (std::int64_t e = 0; e < edges.count(); ++e) {
+      const std::int64_t edge = ids[static_cast<std::size_t>(e)];
+      for (std::int64_t i = 0; i < h.heads; ++i) {
+        all.dropout[e * h.heads + i] = definition::dropout_factor(level, edge * h.heads + i);
+      }
+      for (std::int64_t i = 0; weighted && i < weight.length; ++i) {
+        all.weight[e * weight.length + i] = weight.at(edge, i);
+      }
+    }
+    return all;
   }
   /// Roundings per term: the sum over a row, the logit in its exponential, and a few more.
   double terms() const {
@@ -141,38 +135,15 @@ void check_forward(Draw& draw, DType dtype) {
     SCOPED_TRACE("in another order of the threads");
     expect_same(got, attended(orders[i], n));
   }
-  const std::int64_t heads = n.h.heads, width = heads * n.h.features;
-  std::vector<double> top(place(n.num_dst, heads, 0), -std::numeric_limits<double>::infinity());
-  Sums sum(n.num_dst * heads), out(n.num_dst * width);
-  for_each_entry(n.h.entries, [&](std::int64_t v, std::int64_t entry) {
-    for (std::int64_t head = 0; head < heads; ++head) {
-      const std::int64_t u = n.h.entries.id(Access::kFirst, v, entry);
-      double& most = top[place(v, heads, head)];
-      most = std::max(most, n.logit(u, v, head));
-    }
-  });
-  for (const bool sums : {true, false}) {
-    for_each_entry(n.h.entries, [&](std::int64_t v, std::int64_t entry) {
-      const std::int64_t u = n.h.entries.id(Access::kFirst, v, entry);
-      const std::int64_t edge = n.h.entries.id(Access::kSecond, v, entry);
-      for (std::int64_t i = 0; i < width; ++i) {
-        const std::int64_t head = i / n.h.features;
-        const std::size_t at = place(v, heads, head);
-        const double power = std::exp(n.logit(u, v, head) - top[at]);
-        if (sums && i % n.h.features == 0) sum.add(at, power);
-        if (sums) continue;
-        const double share = power / sum.value[at];
-        out.add(place(v, width, i),
-                share * n.dropout_factor(edge, head) * n.factor(edge, head) * n.z.at(u, i));
-      }
-    });
-  }
-  expect_near(numbers_in(dtype, false, got.out), out, 2 * n.terms(), dtype, false, "out");
+  const definition::Edges edges = n.edges(false);
+  const definition::AttentionResult expected = definition::gat_attention(n.attention(edges));
+  const std::vector<double>&top = expected.largest.values, &sum = expected.sum.value.values;
+  expect_near(numbers_in(dtype, false, got.out), expected.out, 2 * n.terms(), dtype, false, "out");
   const auto got_top = numbers_in(dtype, true, got.top), got_sum = numbers_in(dtype, true, got.sum);
   for (std::size_t i = 0; i < top.size(); ++i) {
-    if (sum.value[i] == 0) continue;  // an empty row has no maximum
+    if (sum[i] == 0) continue;  // an empty row has no maximum
     ASSERT_EQ(got_top[i], top[i]) << "the largest logit " << i;
-    ASSERT_LE(std::fabs(got_sum[i] - sum.value[i]), n.terms() * Float32::epsilon * sum.value[i]);
+    ASSERT_LE(std::fabs(got_sum[i] - sum[i]), n.terms() * Float32::epsilon * sum[i]);
   }
 }
 
@@ -231,39 +202,30 @@ void check_backward(Draw& draw, DType dtype) {
     SCOPED_TRACE("in another order of the threads");
     expect_same(got, gradients(orders[i], n, stored_state), n.weighted);
   }
-  const std::int64_t heads = n.h.heads, width = heads * n.h.features,
-                     edges = n.h.entries.num_edges();
-  Sums z(n.num_src * width), score(n.num_src * heads), sum(edges * heads);
-  Sums weight(edges * n.weight.length);
-  for_each_entry(n.h.entries, [&](std::int64_t u, std::int64_t entry) {
-    const std::int64_t v = n.h.entries.id(Access::kFirst, u, entry);
-    const std::int64_t edge = n.h.entries.id(Access::kSecond, u, entry);
-    for (std::int64_t head = 0; head < heads; ++head) {
-      const auto of_state = [&](std::int64_t which) {
-        return state[place(v * kStateNumbers + which, heads, head)];
-      };
-      const double share = std::exp(n.logit(u, v, head) - of_state(1)) * of_state(2);
-      const double scale = n.dropout_factor(edge, head), factor = n.factor(edge, head);
-      for (std::int64_t i = head * n.h.features; i < (head + 1) * n.h.features; ++i) {
-        z.add(place(u, width, i), share * scale * factor * n.grad.at(v, i));
-      }
-      double dot_size = 0;
-      const double dot = n.product(u, v, head, dot_size);
-      const double slope = n.sum(u, v, head) > 0 ? 1 : kSlope;
-      const double grad = slope * share * (scale * factor * dot - of_state(3));
-      const double size = share * (scale * std::fabs(factor) * dot_size + std::fabs(of_state(3)));
-      sum.add(place(entry, heads, head), grad, size);
-      score.add(place(u, heads, head), grad, size);
-      weight.add(place(entry, n.weight.length, n.weight.length == 1 ? 0 : head),
-                 share * scale * dot, share * scale * dot_size);
-    }
-  });
-  expect_near(numbers_in(dtype, false, got.z), z, n.terms(), dtype, false, "z_grad");
-  expect_near(numbers_in(dtype, true, got.score), score, n.terms(), dtype, true, "score_grad");
-  expect_near(numbers_in(dtype, true, got.sum), sum, n.terms(), dtype, true, "sum_grad");
+  const definition::Edges edges = n.edges(true);
+  definition::AttentionState read;
+  for (definition::Array* one : {&read.largest, &read.sum, &read.mean, &read.mean_size}) {
+    *one = definition::filled({n.num_dst, n.h.heads}, 0);
+  }
+  for (std::int64_t i = 0; i < n.num_dst * n.h.heads; ++i) {
+    const std::int64_t v = i / n.h.heads;
+    const auto of_state = [&](std::int64_t which) {
+      return state[place(v * kStateNumbers + which, n.h.heads, i % n.h.heads)];
+    };
+    read.largest[i] = of_state(1);
+    read.sum[i] = 1 / of_state(2);
+    read.mean[i] = of_state(3);
+    read.mean_size[i] = std::fabs(of_state(3));
+  }
+  const auto expected = definition::gat_attention_gradients(
+      n.attention(edges), read, n.grad.array({n.h.heads, n.h.features}));
+  expect_near(numbers_in(dtype, false, got.z), expected.z, n.terms(), dtype, false, "z_grad");
+  expect_near(numbers_in(dtype, true, got.score), expected.src, n.terms(), dtype, true,
+              "score_grad");
+  expect_near(numbers_in(dtype, true, got.sum), expected.sum, n.terms(), dtype, true, "sum_grad");
   if (!n.weighted) return;
-  expect_near(numbers_in(dtype, true, got.weight), weight, n.terms() + static_cast<double>(heads),
-              dtype, true, "weight_grad");
+  expect_near(numbers_in(dtype, true, got.weight), expected.weight,
+              n.terms() + static_cast<double>(n.h.heads), dtype, true, "weight_grad");
 }
 
 void check_two_passes(Draw& draw, DType dtype) {
