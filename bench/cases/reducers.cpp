@@ -12,12 +12,14 @@
 #include "mezzo/ops/ops.h"
 
 #include "bench/cases/sizes.h"
+#include "tests/definitions/gspmm.h"
+#include "tests/definitions/tensors.h"
 
 namespace mezzo::bench {
 namespace {
 
-/// Columns whose results are compared; their references hold E x kCheckedColumns tensors of
-/// float64.
+/// Columns whose results are compared; the definition of a product's gradient holds E x
+/// kCheckedColumns numbers.
 constexpr std::int64_t kCheckedColumns = 8;
 
 std::int64_t checked_columns(std::int64_t width) {
@@ -55,43 +57,18 @@ at::Tensor scattered(const LibtorchGraph& torch, const at::Tensor& messages,
                       /*include_self=*/false);
 }
 
-/// The gradient of a max or min goes to the chosen message; ties go to the lowest edge id. x,
-/// gradient: float64.
-Tensors extreme_in_float64(const LibtorchGraph& torch, const std::string& word, const at::Tensor& x,
-                           const at::Tensor& gradient) {
-  const at::Tensor messages = x.index_select(0, torch.src());
-  const at::Tensor out = scattered(torch, messages, word);
-  const at::Tensor is_result = messages.eq(out.index_select(0, torch.dst()));
-  const std::int64_t none = torch.num_edges();
-  const at::Tensor ids = at::arange(none, at::kLong).unsqueeze(1);
-  const at::Tensor first =
-      at::full(out.sizes(), none, at::kLong)
-          .scatter_reduce(0, torch.dst().unsqueeze(1).expand_as(messages),
-                          at::where(is_result, ids, at::full({1, 1}, none, at::kLong)), "amin");
-  const at::Tensor sources =
-      torch.src().index_select(0, first.clamp_max(none - 1).flatten()).view(first.sizes());
-  const at::Tensor back =
-      at::zeros_like(x).scatter_add(0, sources, gradient * first.lt(none).to(at::kDouble));
-  return {out, back};
-}
-
-Tensors reduced_in_float64(const LibtorchGraph& torch, ReduceOp reduce, const at::Tensor& x,
-                           const at::Tensor& gradient) {
-  const at::Tensor ones = at::ones({torch.num_edges()});
-  if (reduce == ReduceOp::kProd) {
-    const at::Tensor out = scattered(torch, x.index_select(0, torch.src()), word_of(reduce));
-    // The derivative of a product by a factor of 1 or -1 is the product times the factor.
-    return {out, reference_transposed_sum(torch, gradient * out, ones) * x};
-  }
-  if (reduce == ReduceOp::kMean || reduce == ReduceOp::kSum) {
-    at::Tensor counts = at::ones({torch.num_dst(), 1}, at::kDouble);
-    if (reduce == ReduceOp::kMean) {
-      counts = at::bincount(torch.dst(), {}, torch.num_dst()).clamp_min(1).unsqueeze(1);
-    }
-    return {reference_sum(torch, x, ones) / counts,
-            reference_transposed_sum(torch, gradient / counts, ones)};
-  }
-  return extreme_in_float64(torch, word_of(reduce), x, gradient);
+/// The definition's result and gradient on a few columns.
+Tensors defined_reduction(const Topology& topology, ReduceOp reduce, const at::Tensor& x,
+                          const at::Tensor& gradient) {
+  const definition::Edges edges = definition::edges_of(topology);
+  const definition::Array rows = definition::array_of(x), none;
+  const definition::Message message{
+      .edges = edges, .op = BinaryOp::kCopyLhs, .lhs = rows, .rhs = none};
+  const definition::Reduced reduced = definition::gspmm(message, reduce);
+  const definition::Gradients gradients =
+      definition::gspmm_gradients(message, reduce, reduced, definition::array_of(gradient));
+  return {definition::tensor_of(reduced.out.value).to(at::kFloat),
+          definition::tensor_of(gradients.lhs.value).to(at::kFloat)};
 }
 
 void add_reduce_baselines(OperatorCase& reduction, const Workload& load, const Sizes& sizes,
@@ -129,11 +106,9 @@ Comparison make_copy_u_reduce(const Workload& load, const Sizes& sizes, ReduceOp
     return Cost{sizes.nodes(size) + chosen,
                 sizes.sum(size, false) * (sizes.backward() ? 2 : 1) + chosen};
   });
-  const Tensors reference =
-      reduced_in_float64(*load.torch, reduce, checked(x).to(at::kDouble).contiguous(),
-                         checked(gradient).to(at::kDouble).contiguous());
-  reduction.expect({reference[0].to(at::kFloat)});
-  if (sizes.backward()) reduction.expect({reference[1].to(at::kFloat)});
+  const Tensors expected = defined_reduction(load.topology, reduce, checked(x), checked(gradient));
+  reduction.expect({expected[0]});
+  if (sizes.backward()) reduction.expect({expected[1]});
   add_reduce_baselines(reduction, load, sizes, reduce);
   reduction.add_mezzo(load.precisions, [topology = load.topology, reduce](const Tensors& in) {
     return gspmm(topology, BinaryOp::kCopyLhs, reduce, in[0], std::nullopt);
