@@ -176,8 +176,8 @@ std::size_t Diagnoser::find_fix(std::size_t first) {
   while (true) {
     const DiagnosisRun run = diagnosis_.runs[latest];
     if (run.out_of_memory) return latest;
-    const bool added = keep_part_that_overflows(run, kept);
-    if (added && detail::keeps_every_part(kept, parts_)) return latest;
+    const bool added = keep_part_that_overflows(run, parts);
+    if (added && detail::keeps_every_part(parts, parts_)) return latest;
     const bool constant = scaled && !setting.loss_scale->is_dynamic();
     if (constant && !added && !is_suited(run)) {
       if (!keep_part_that_loses_digits(run, parts)) setting.loss_scale = LossScalePolicy::dynamic();
