@@ -30,7 +30,7 @@ at::Device cuda() {
 }
 
 /// Test values, equal on every device.
-at::Tensor numbers(at::IntArrayRef sizes, double phase, at::Device device) {
+at::Tensor waves(at::IntArrayRef sizes, double phase, at::Device device) {
   std::int64_t count = 1;
   for (const std::int64_t size : sizes) count *= size;
   const at::Tensor steps = at::arange(count, at::kDouble);
@@ -178,9 +178,9 @@ struct Training {
 
   at::Device device;
   amp::GradScaler scaler;
-  at::Tensor first = numbers({8, 16}, 0.1, at::kCPU), bias = numbers({16}, 0.2, at::kCPU),
-             second = numbers({16, 4}, 0.3, at::kCPU);
-  at::Tensor x = numbers({32, 8}, 0.4, device), target = numbers({32, 4}, 0.5, device);
+  at::Tensor first = waves({8, 16}, 0.1, at::kCPU), bias = waves({16}, 0.2, at::kCPU),
+             second = waves({16, 4}, 0.3, at::kCPU);
+  at::Tensor x = waves({32, 8}, 0.4, device), target = waves({32, 4}, 0.5, device);
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 };
 
@@ -189,7 +189,7 @@ TEST(FusedOptimizersCuda, move_as_on_the_cpu) {
   for (const OptimizerKind& kind : optimizers()) {
     std::vector<at::Tensor> here, there;
     for (const double phase : {0.1, 0.2}) {
-      here.push_back(numbers({5, 3}, phase, at::kCPU).requires_grad_());
+      here.push_back(waves({5, 3}, phase, at::kCPU).requires_grad_());
       there.push_back(here.back().detach().to(cuda()).requires_grad_());
     }
     const auto on_cpu = kind.make(here), on_cuda = kind.make(there);
@@ -197,7 +197,7 @@ TEST(FusedOptimizersCuda, move_as_on_the_cpu) {
       // Every third step is skipped; gradients are scaled by 8.
       const double skip = step % 3 == 0 ? 1.0 : 0.0;
       for (std::size_t i = 0; i < here.size(); ++i) {
-        here[i].mutable_grad() = numbers({5, 3}, 0.3 * step, at::kCPU) * 8;
+        here[i].mutable_grad() = waves({5, 3}, 0.3 * step, at::kCPU) * 8;
         there[i].mutable_grad() = here[i].grad().to(cuda());
       }
       dynamic_cast<amp::FusedStep&>(*on_cpu).fused_step(at::full({}, 8.0F), at::full({}, skip));
@@ -238,7 +238,7 @@ TEST(GradScalerCuda, decides_on_the_device_and_moves_the_scale) {
 
 TEST(StochasticRoundingCuda, draws_the_bits_of_the_cpu) {
   SKIP_WITHOUT_CUDA();
-  const at::Tensor values = numbers({1003}, 0.1, at::kCPU);
+  const at::Tensor values = waves({1003}, 0.1, at::kCPU);
   const at::Tensor here = at::empty({1003}, at::kBFloat16),
                    there = at::empty({1003}, at::TensorOptions(cuda()).dtype(at::kBFloat16));
   const amp::RoundingKey key{.seed = 5, .step = 7, .parameter = 1};
@@ -332,9 +332,9 @@ TEST(CapturedStepCuda, dropout_of_the_attention_too) {
   const at::Tensor edges = at::arange(400, ids);
   const Topology g = Topology::from_coo(edges.remainder(20), edges.remainder(19), 20, 19);
   at::manual_seed(7);
-  const at::Tensor z = numbers({20, 4, 8}, 0.1, cuda()).to(at::kDouble).requires_grad_();
-  const at::Tensor src = numbers({20, 4}, 0.2, cuda()).to(at::kDouble);
-  const at::Tensor dst = numbers({19, 4}, 0.3, cuda()).to(at::kDouble);
+  const at::Tensor z = waves({20, 4, 8}, 0.1, cuda()).to(at::kDouble).requires_grad_();
+  const at::Tensor src = waves({20, 4}, 0.2, cuda()).to(at::kDouble);
+  const at::Tensor dst = waves({19, 4}, 0.3, cuda()).to(at::kDouble);
   amp::CapturedStep step(
       [&] {
         z.mutable_grad().reset();

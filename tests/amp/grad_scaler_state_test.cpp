@@ -442,7 +442,7 @@ TEST(GradScalerState, comes_back_from_json_bit_for_bit) {
                              .skipped_steps = 9,
                              .rule = {0.1, -3.0}};
   EXPECT_EQ(amp::scaler_state_from_json(amp::to_json(state)), state);
-  EXPECT_EQ(amp::to_json({}), "{}");
+  EXPECT_EQ(amp::to_json(ScalerState{}), "{}");
   EXPECT_TRUE(amp::scaler_state_from_json("{}").empty());
 }
 

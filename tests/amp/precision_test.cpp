@@ -7,9 +7,9 @@
 
 #include "mezzo/kernels/backend.h"
 
-#include "amp/warnings.h"
 #include "support/devices.h"
 #include "support/errors.h"
+#include "support/warnings.h"
 
 namespace mezzo::test {
 namespace {

@@ -24,8 +24,9 @@ Words words_of(const std::string& text) {
 }
 
 json candidate(const json& report, const std::string& precision) {
-  for (const json& each : report["candidates"])
+  for (const json& each : report["candidates"]) {
     if (each["precision"] == precision) return each;
+  }
   return nullptr;
 }
 

@@ -10,6 +10,9 @@
 namespace mezzo {
 namespace {
 
+using test::Outcome;
+using test::run_to;
+
 /// The standard error of `mezzo data list`, where libgomp prints its settings.
 class SpinLimit : public testing::Test {
  protected:

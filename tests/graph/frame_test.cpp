@@ -42,7 +42,7 @@ TEST(Frame, set_writes_a_column_and_refuses_one_that_does_not_fit) {
            {at::scalar_tensor(1), "nodecolumn'h':expected30rows,gotascalar"},
            {at::Tensor(), "nodecolumn'h':expected30rows,gotanundefinedtensor"},
            {on_meta(30), "nodecolumn'h':expectedoncpu,gotonmeta"}}) {
-    EXPECT_ERROR(text, frame.set("h", column));
+    EXPECT_ERROR(text, frame.set("h", wrong));
     EXPECT_TRUE(frame.at("h").is_same(second));
   }
   EXPECT_ERROR("nodecolumn'x'", frame.set("x", at::rand({2})));
@@ -118,8 +118,8 @@ TEST(Frame, every_use_of_a_missing_column_but_assignment_is_an_error_that_lists_
   };
   const std::string text = "nodecolumn'fet'ismissing;thereare:feat,label";
   for (const auto& [name, use] : uses) {
-    EXPECT_ERROR(text, f(frame["fet"])) << name;
-    EXPECT_ERROR(text, f(copy)) << name << " of a copy";
+    EXPECT_ERROR(text, use(frame["fet"])) << name;
+    EXPECT_ERROR(text, use(copy)) << name << " of a copy";
   }
   {
     const c10::InferenceMode inference;

@@ -4,9 +4,9 @@
 
 #include "mezzo/data/dataset.h"
 
-#include "amp/warnings.h"
 #include "support/errors.h"
 #include "support/graphs.h"
+#include "support/warnings.h"
 
 namespace mezzo::test {
 namespace {

@@ -134,8 +134,9 @@ TEST(Pipeline, leaving_a_loop_ends_its_workers_and_the_next_loop_works) {
       return 100 * epoch + index;
     };
     auto batches = batches_of(work, 100'000, options);
-    for (const std::int64_t item : batches)
+    for (const std::int64_t item : batches) {
       if (item == 3) break;
+    }
     const std::int64_t at_the_end = begun;
     EXPECT_LE(at_the_end, 4 + options.num_workers * options.prefetch);
     auto next = batches.begin();

@@ -8,8 +8,8 @@
 #include <ATen/autocast_mode.h>
 
 #include "amp/autocast_support.h"
-#include "amp/warnings.h"
 #include "support/tolerance.h"
+#include "support/warnings.h"
 
 namespace mezzo::test {
 namespace {

@@ -35,7 +35,7 @@ struct Seen {
 };
 Seen seen_forward, seen_backward;
 
-amp::DeviceAutocast on_cpu(const Seen& seen) {
+amp::DeviceAutocast cpu_state(const Seen& seen) {
   return seen.state.get(test_device().type());
 }
 
@@ -81,12 +81,12 @@ TEST(CustomFunction, with_cast_inputs_runs_forward_and_backward_in_that_dtype) {
   {
     const Autocast autocast(test_device().type(), at::kBFloat16);
     y = Product::apply(operands.x, operands.w, kInFloat32);
-    EXPECT_FALSE(on_cpu(seen_forward).enabled);
+    EXPECT_FALSE(cpu_state(seen_forward).enabled);
     EXPECT_TRUE(AutocastState().get(test_device().type()).enabled)
         << "the region goes on after the call";
     y.sum().backward();  // inside the region, which casts ordinary code
   }
-  EXPECT_FALSE(on_cpu(seen_backward).enabled);
+  EXPECT_FALSE(cpu_state(seen_backward).enabled);
   EXPECT_EQ(seen_backward.dtypes, (Dtypes{at::kFloat, at::kFloat}));
   const Tensor expected = at::mm(same.x, same.w);
   expected.sum().backward();
@@ -137,7 +137,7 @@ TEST(CustomFunction, without_cast_inputs_the_backward_outside_runs_in_the_stored
     EXPECT_EQ(y.scalar_type(), dtype);
     EXPECT_EQ(seen_forward.dtypes, (Dtypes{at::kFloat, at::kFloat})) << "arguments as they came";
     y.sum().backward();
-    EXPECT_EQ(on_cpu(seen_backward), (amp::DeviceAutocast{.enabled = true, .dtype = dtype}));
+    EXPECT_EQ(cpu_state(seen_backward), (amp::DeviceAutocast{.enabled = true, .dtype = dtype}));
     EXPECT_EQ(seen_backward.dtypes, (Dtypes{dtype, dtype}));
     EXPECT_EQ(operands.x.grad().scalar_type(), at::kFloat);
     EXPECT_FALSE(AutocastState().get(test_device().type()).enabled)
@@ -190,7 +190,7 @@ TEST(CustomFunction, outside_a_region_changes_nothing) {
     EXPECT_TRUE(at::equal(y, at::mm(operands.x, operands.w)));
     const Autocast autocast(test_device().type(), at::kBFloat16);
     y.sum().backward();
-    EXPECT_FALSE(on_cpu(seen_backward).enabled) << "as the forward, though a region is open";
+    EXPECT_FALSE(cpu_state(seen_backward).enabled) << "as the forward, though a region is open";
     EXPECT_EQ(seen_backward.dtypes, (Dtypes{at::kFloat, at::kFloat}));
   }
   const Autocast outer(test_device().type(), at::kBFloat16);
@@ -244,7 +244,7 @@ TEST(CustomFunction, nests) {
   }
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
   y.sum().backward();
-  EXPECT_FALSE(on_cpu(seen_backward).enabled) << "the inner function's own state";
+  EXPECT_FALSE(cpu_state(seen_backward).enabled) << "the inner function's own state";
   EXPECT_EQ(operands.w.grad().scalar_type(), at::kFloat);
   EXPECT_FALSE(AutocastState().get(test_device().type()).enabled);
 }

@@ -24,8 +24,8 @@
 #include "mezzo/sampling/blocks/block_loader.h"
 
 #include "amp/diagnose/one_thread.h"
-#include "amp/warnings.h"
 #include "support/errors.h"
+#include "support/warnings.h"
 
 namespace mezzo::test {
 namespace {

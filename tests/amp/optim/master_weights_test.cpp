@@ -54,17 +54,17 @@ TEST(MasterWeights, updates_below_the_gap_add_up_where_plain_bfloat16_stalls) {
 
 TEST(MasterWeights, stochastic_rounding_makes_the_same_progress_on_average) {
   constexpr std::int64_t kElements = 20'000;
-  constexpr int kSteps = 64;
+  constexpr int kUpdates = 64;
   constexpr double kUpdate = 0x1p-11, kGap = 0x1p-7;
   const at::Tensor weight = parameter(kElements, 1.0);
   torch::optim::SGD optimizer = descent({weight});
   MasterWeights masters(optimizer, kStochastic, /*seed=*/11);
-  for (std::uint64_t i = 0; i < kSteps; ++i) step(optimizer, masters, weight, -kUpdate, i);
+  for (std::uint64_t i = 0; i < kUpdates; ++i) step(optimizer, masters, weight, -kUpdate, i);
   // Each step moves an element by one gap with probability update / gap.
   const double share = kUpdate / kGap;
-  const double deviation = kGap * std::sqrt(share * (1 - share) * kSteps / kElements);
+  const double deviation = kGap * std::sqrt(share * (1 - share) * kUpdates / kElements);
   const double mean = weight.detach().to(at::kDouble).mean().item<double>();
-  EXPECT_LE(std::abs(mean - (1 + kSteps * kUpdate)), 5 * deviation);
+  EXPECT_LE(std::abs(mean - (1 + kUpdates * kUpdate)), 5 * deviation);
 }
 
 TEST(MasterWeights, the_parameter_is_the_master_rounded_and_the_same_tensor) {

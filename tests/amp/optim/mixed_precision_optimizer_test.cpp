@@ -279,25 +279,24 @@ TEST(MixedPrecisionOptimizer, a_resumed_run_equals_an_unbroken_one_bit_for_bit) 
 }
 
 TEST(MixedPrecisionOptimizer, groups_keep_their_options_and_resume_within_an_accumulation) {
-  using Parameters = std::vector<at::Tensor>;
+  using Tensors = std::vector<at::Tensor>;
   const auto parameters = [] {
-    return Parameters{leaf({1.0}, at::kBFloat16), leaf({1.0}), leaf({1.0}, at::kBFloat16),
-                      leaf({1.0})};
+    return Tensors{leaf({1.0}, at::kBFloat16), leaf({1.0}), leaf({1.0}, at::kBFloat16),
+                   leaf({1.0})};
   };
-  const auto optimizer_of = [](const Parameters& of) {
+  const auto optimizer_of = [](const Tensors& of) {
     std::vector<torch::optim::OptimizerParamGroup> groups;
-    groups.emplace_back(Parameters{of[0], of[1]});
-    groups.emplace_back(
-        Parameters{of[2], of[3]},
-        std::make_unique<torch::optim::SGDOptions>(torch::optim::SGDOptions(0.125).momentum(0.5)));
+    groups.emplace_back(Tensors{of[0], of[1]});
+    groups.emplace_back(Tensors{of[2], of[3]}, std::make_unique<torch::optim::SGDOptions>(
+                                                   torch::optim::SGDOptions(0.125).momentum(0.5)));
     return torch::optim::SGD(groups, torch::optim::SGDOptions(0.5));
   };
-  const auto loss_of = [](const Parameters& of) {
+  const auto loss_of = [](const Tensors& of) {
     at::Tensor loss = at::zeros({}, on_device());
     for (const at::Tensor& each : of) loss = loss + each.to(at::kFloat).sum();
     return loss;
   };
-  const Parameters first = parameters(), second = parameters();
+  const Tensors first = parameters(), second = parameters();
   torch::optim::SGD inside = optimizer_of(first), other = optimizer_of(second);
   const MixedPrecisionOptions options{
       .precision = Precision::kFloat32, .accumulate = 2, .policy = LossScalePolicy::constant(8.0)};
@@ -312,7 +311,7 @@ TEST(MixedPrecisionOptimizer, groups_keep_their_options_and_resume_within_an_acc
   transfer(optimizer, resumed);
   optimizer.minimize([&] { return loss_of(first); });
   resumed.minimize([&] { return loss_of(second); });
-  for (const Parameters& of : {first, second}) {
+  for (const Tensors& of : {first, second}) {
     for (const std::size_t i : {0U, 1U}) EXPECT_TRUE(exact(of[i], numbers({0.0}))) << i;
     // 1 - 0.125 - 0.125 (1 + 0.5)
     for (const std::size_t i : {2U, 3U}) EXPECT_TRUE(exact(of[i], numbers({0.6875}))) << i;

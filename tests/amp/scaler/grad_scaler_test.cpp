@@ -10,9 +10,9 @@
 #include "mezzo/amp/autocast/autocast.h"
 
 #include "amp/scaler_support.h"
-#include "amp/warnings.h"
 #include "support/special_numbers.h"
 #include "support/tolerance.h"
+#include "support/warnings.h"
 
 /// Effects of single calls of the scaler on tensors. For call order and scale updates see
 /// grad_scaler_state_test.cpp.

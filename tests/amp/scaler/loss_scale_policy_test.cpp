@@ -7,9 +7,9 @@
 #include <ATen/ATen.h>
 
 #include "amp/scaler_support.h"
-#include "amp/warnings.h"
 #include "support/errors.h"
 #include "support/special_numbers.h"
+#include "support/warnings.h"
 
 namespace mezzo::test {
 namespace {
@@ -108,7 +108,7 @@ TEST(LossScalePolicy, from_max_gradient_adds_the_duplicates_of_a_sparse_gradient
 
 TEST(LossScalePolicy, from_max_gradient_looks_at_all_parameters_with_a_gradient) {
   const at::Tensor small = leaf({0.0}), large = leaf({0.0, 0.0}), none = leaf({0.0});
-  const at::Tensor empty = leaf({});
+  const at::Tensor empty = leaf(std::vector<double>{});
   set_gradient(small, {1.0});
   set_gradient(large, {2.0, -8.0});
   set_gradient(empty, {});

@@ -10,9 +10,9 @@
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/nn/model/model.h"
 
-#include "amp/warnings.h"
 #include "support/graphs.h"
 #include "support/tolerance.h"
+#include "support/warnings.h"
 
 namespace mezzo::test {
 namespace {

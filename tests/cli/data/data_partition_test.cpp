@@ -81,7 +81,7 @@ TEST_F(DataPartitionCommandTest, an_output_that_cannot_be_made_is_told_before_th
 }
 
 TEST_F(DataPartitionCommandTest, a_data_set_is_never_replaced_by_its_parts) {
-  const std::string rings = test::write_rings(folder), mz = folder.path("mz");
+  const std::string mz = folder.path("mz");
   ASSERT_EQ(run_mezzo(folder, {"data", "convert", "--dataset", rings, "--output", mz}).code, 0);
   for (const std::string& dataset : {mz, folder.path("no data")}) {  // before it is read
     const Outcome outcome = partition(folder, dataset, mz, {"-k", "2", "--overwrite"});
@@ -150,7 +150,7 @@ TEST_F(DataPartitionCommandTest, parts_that_do_not_fit_the_run_are_errors_that_s
 }
 
 TEST_F(DataPartitionCommandTest, mistakes_are_one_line) {
-  const std::string rings = test::write_rings(folder), out = folder.path("out");
+  const std::string out = folder.path("out");
   const auto refused = [&](const Words& words, const std::string& fault) {
     const Outcome outcome = partition(folder, rings, out, words);
     EXPECT_EQ(outcome.code, 2) << outcome.err;

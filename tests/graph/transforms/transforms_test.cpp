@@ -373,8 +373,9 @@ std::set<std::int64_t> nodes_within(const Graph& g, const Ids& nodes, int k) {
   std::set<std::int64_t> reached(nodes.begin(), nodes.end());
   for (int hop = 0; hop < k; ++hop) {
     const std::set<std::int64_t> before = reached;
-    for (const auto& [src, dst] : edges(g))
+    for (const auto& [src, dst] : edges(g)) {
       if (before.contains(dst)) reached.insert(src);
+    }
   }
   return reached;
 }

@@ -182,8 +182,9 @@ TEST(GraphConv, the_mean_over_all_samples_of_a_size_is_the_result_of_the_whole_g
       std::int64_t samples = 0;
       for (unsigned subset = 0; subset < 1U << kSources; ++subset) {
         std::vector<std::int64_t> edges;
-        for (std::int64_t u = 0; u < kSources; ++u)
+        for (std::int64_t u = 0; u < kSources; ++u) {
           if ((subset >> u & 1U) != 0) edges.push_back(u);
+        }
         if (static_cast<std::int64_t>(edges.size()) != size) continue;
         edges.push_back(kSources);  // an edge of destination 1, which needs one
         sum += layer(sample_of(g, edges), h)[0];

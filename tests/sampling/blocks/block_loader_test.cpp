@@ -137,8 +137,9 @@ TEST_F(BlockLoaderTest, a_loop_left_in_the_middle_does_not_change_the_next) {
   loop(whole);
   options.num_workers = 3;
   BlockLoader left = loader_of(graph, options);
-  for (const Batch& batch : left)
+  for (const Batch& batch : left) {
     if (batch.index == 1) break;
+  }
   EXPECT_TRUE(same_batches(loop(left), loop(whole)));
 }
 

@@ -15,6 +15,7 @@
 
 #include "support/errors.h"
 #include "support/npy_writer.h"
+#include "support/warnings.h"
 #include "train/checkpoints.h"
 #include "train/synthetic.h"
 
