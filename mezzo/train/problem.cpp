@@ -5,11 +5,13 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/conv/graph_conv.h"
@@ -64,7 +66,7 @@ void check_edge_weights(const Dataset& dataset, const TrainOptions& options) {
       "edge_weights.npy";
   MEZZO_CHECK(nn::takes_edge_weights(options.model),
               "dataset: {} has edge weights, which gcn and sage take and {} does not; {}",
-              dataset.origin, name_of(nn::ModelKinds{}, options.model), kWithout);
+              dataset.origin, nn::to_string(options.model), kWithout);
   const std::optional<SamplingOptions>& sampling = options.sampling;
   MEZZO_CHECK(
       !sampling || (sampling->sampler == SamplerKind::kNeighbor && !sampling->control_variates),
@@ -103,7 +105,7 @@ void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions&
   const std::int64_t unreached = nn::needs_in_edges(options.model) ? count_unreached(topology) : 0;
   MEZZO_CHECK(unreached == 0,
               "self-loops: without them {} nodes of {} have no in-edge, which the model {} needs",
-              unreached, dataset.name, name_of(nn::ModelKinds{}, options.model));
+              unreached, dataset.name, nn::to_string(options.model));
   problem.topology = topology.to(problem_device(options));
   if (!has_weights) return;
   const at::Tensor& weights = graph.edata().at(kWeightColumn);
@@ -113,10 +115,11 @@ void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions&
 }
 
 /// Whether the first layer reads features in the precision's 16-bit type and nothing else reads
-/// them.
+/// them, as far as is known.
 bool reads_16_bit(const TrainOptions& options) {
   const std::vector<std::string>& float32 = options.keep_float32;
   return is_low(options.precision) && !options.sampling && !options.skip &&
+         options.model != nn::ModelKind::kOwn &&
          std::find(float32.begin(), float32.end(), "layer0") == float32.end();
 }
 
@@ -244,6 +247,32 @@ nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_fea
   // A batch may leave a node without neighbours; set_structure has checked the whole graph.
   model.allow_zero_in_degree = options.sampling.has_value();
   return model;
+}
+
+nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture, nn::Model own) {
+  if (options.model != nn::ModelKind::kOwn) {
+    MEZZO_CHECK(own.is_empty(), "model: expected a model of your own, got {}",
+                nn::to_string(options.model));
+    return nn::Model(std::move(architecture));
+  }
+  MEZZO_CHECK(!own.is_empty(),
+              "model: expected one of {}, got a model of your own; pass it to train() or "
+              "load_checkpoint()",
+              detail::names(nn::ModelKinds{}));
+  MEZZO_CHECK(own->num_layers() == options.layers, "model: expected {} layers, got {}",
+              options.layers, own->num_layers());
+  const std::vector<at::Tensor> parameters = own->parameters();
+  MEZZO_CHECK(!parameters.empty(), "model: expected parameters, got none");
+  for (const at::Tensor& parameter : parameters) {
+    MEZZO_CHECK(parameter.scalar_type() == at::kFloat, "model: expected float32 parameters, got {}",
+                detail::describe(parameter));
+  }
+  std::int64_t& out_features = own->options.out_features;  // 0: not known yet
+  if (out_features == 0) out_features = architecture.out_features;
+  MEZZO_CHECK(out_features == architecture.out_features,
+              "model: expected logits of {} classes, got out_features {}",
+              architecture.out_features, out_features);
+  return own;
 }
 
 at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options) {

@@ -72,6 +72,12 @@ nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_fea
 /// The options of a model for the problem.
 nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem);
 
+/// The model of a run, on any device: `own` if the options are for one, else a new model of
+/// `architecture`, the result of model_options(). Throws InvalidArgument if `own` is missing or
+/// given without need, has other layers than the options or classes than the architecture, or has
+/// no parameters or others than float32.
+nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture, nn::Model own);
+
 /// Logits float32 [N, C] of `model` in evaluation mode and without gradient, in the precision of
 /// the options, on the problem's device; restores the training mode of every submodule. With
 /// sampling it computes layer by layer, in batches of nodes, from all neighbours. Allocates.

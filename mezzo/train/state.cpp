@@ -45,12 +45,12 @@ const EvaluationRecord* best_evaluation(const History& history, std::int64_t eva
 }
 
 TrainState::TrainState(const TrainOptions& options, const Problem& problem,
-                       nn::NormalizationFactory batch_normalization)
+                       nn::NormalizationFactory batch_normalization, nn::Model own)
     : scaler(scaler_options(options.loss_scale, options.precision, options.device)) {
   at::manual_seed(options.seed);
   nn::ModelOptions architecture = model_options(options, problem);
   architecture.batch_normalization = std::move(batch_normalization);
-  model = nn::Model(std::move(architecture));
+  model = make_model(options, std::move(architecture), std::move(own));
   model->to(options.device);
   optimizer = make_optimizer(options.optimizer, options.learning_rate, options.weight_decay,
                              model->parameters());

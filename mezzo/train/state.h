@@ -60,9 +60,10 @@ struct LossTotals {
 class TrainState {
  public:
   /// Seeds libtorch's generators with options.seed, then makes the model (float32, on the device;
-  /// batch_normalization as in nn::ModelOptions), the optimizer and the scaler.
+  /// batch_normalization as in nn::ModelOptions; `own`: see make_model()), the optimizer and the
+  /// scaler.
   TrainState(const TrainOptions& options, const Problem& problem,
-             nn::NormalizationFactory batch_normalization = {});
+             nn::NormalizationFactory batch_normalization = {}, nn::Model own = nullptr);
   ~TrainState();
   TrainState(const TrainState&) = delete;
   TrainState& operator=(const TrainState&) = delete;

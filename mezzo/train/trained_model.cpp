@@ -70,7 +70,7 @@ at::Tensor checked(at::Tensor logits, const Dataset& dataset, const TrainOptions
 /// The logits of distinct nodes, from the blocks of all their neighbours.
 at::Tensor logits_of_seeds(nn::Model model, const Problem& problem, const TrainOptions& options,
                            const at::Tensor& seeds) {
-  const bool uses_edges = options.model != nn::ModelKind::kMlp;
+  const bool uses_edges = model->options.kind != nn::ModelKind::kMlp;
   const std::vector<std::int64_t> fanouts(static_cast<std::size_t>(model->num_layers()),
                                           uses_edges ? kAllNeighbors : 0);
   const BlockSampler sampler(problem.topology, {.fanouts = fanouts, .parent_degrees = true});
@@ -107,7 +107,7 @@ at::Tensor TrainedModel::logits(const Dataset& dataset, const at::Tensor& nodes)
               "nodes: expected ids in [0, {}), got {} to {}", dataset.num_nodes,
               least.item<std::int64_t>(), most.item<std::int64_t>());
   // Its hops need one set of nodes.
-  if (own.model == nn::ModelKind::kSgc) return logits(dataset).index_select(0, ids);
+  if (model->options.kind == nn::ModelKind::kSgc) return logits(dataset).index_select(0, ids);
   const auto [seeds, rows] = at::_unique(ids, /*sorted=*/true, /*return_inverse=*/true);
   const Problem problem = prediction_problem(*this, dataset, own);
   const at::Tensor distinct = logits_of_seeds(model, problem, own, seeds);

@@ -25,7 +25,8 @@ struct DatasetFacts {
 /// The members and evaluate() prepare the data as the training did (self loops, normalised
 /// features), on the device of the model's parameters, and compute in options.precision.
 struct MEZZO_API TrainedModel {
-  nn::Model model{nullptr};  ///< in evaluation mode; copies of this struct share it
+  /// In evaluation mode; copies of this struct share it, and a model of your own is shared too.
+  nn::Model model{nullptr};
   TrainOptions options;
   DatasetFacts data;
   std::int64_t epoch = 0;  ///< the epoch of the weights
@@ -49,6 +50,12 @@ struct MEZZO_API TrainedModel {
 /// of the model. In `options`, capture, files and how batches are drawn have their defaults. Throws
 /// IoError that names the file if it is missing, truncated, corrupt or of another format.
 MEZZO_API TrainedModel load_checkpoint(const std::string& path, at::Device device = at::kCPU);
+
+/// The same for a model of your own: sets the weights of `model`, which the result shares, and
+/// moves it to `device`. Throws IoError as well, without changing weights, if the checkpoint has
+/// other layers, names or shapes, or is of a model of another kind.
+MEZZO_API TrainedModel load_checkpoint(const std::string& path, nn::Model model,
+                                       at::Device device = at::kCPU);
 
 /// The data set's metric on the split options.split_index. Throws as TrainedModel::logits, and
 /// InvalidArgument for data without labels or split.

@@ -31,7 +31,7 @@ using detail::raise;
 class Run {
  public:
   Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks,
-      const dist::ProcessGroup& group);
+      const dist::ProcessGroup& group, nn::Model own = nullptr);
   TrainResult run();
 
  private:
@@ -95,21 +95,37 @@ Problem checked_problem(const Dataset& dataset, const TrainOptions& options, Ran
   return problem;
 }
 
+/// The options of a run of that model.
+TrainOptions options_for(const nn::Model& own, TrainOptions options) {
+  const TrainOptions defaults;
+  MEZZO_CHECK(!own.is_empty(), "train: expected a model, got none");
+  MEZZO_CHECK(options.model == defaults.model || options.model == nn::ModelKind::kOwn,
+              "model: expected the default with a model of your own, got {}",
+              nn::to_string(options.model));
+  const std::int64_t layers = own->num_layers();
+  MEZZO_CHECK(options.layers == defaults.layers || options.layers == layers,
+              "layers: expected the default or the {} layers of the model, got {}", layers,
+              options.layers);
+  options.model = nn::ModelKind::kOwn;
+  options.layers = layers;
+  return options;
+}
+
 Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks,
-         const dist::ProcessGroup& group)
+         const dist::ProcessGroup& group, nn::Model own)
     : dataset_(dataset),
       options_(options),
       callbacks_(callbacks),
       ranks_(group, options.device),
       problem_(checked_problem(dataset, options, ranks_)),
-      state_(options, problem_, ranks_.batch_normalization()) {
+      state_(options, problem_, ranks_.batch_normalization(), std::move(own)) {
   check_data();
   steps_ = make_epoch_steps(problem_, dataset, options, ranks_);
   ranks_.check_same("the batches of an epoch", fmt::format("{}", steps_->num_batches()));
   if (!options.resume.empty()) resume();
   ranks_.together([&] {  // the others get the weights of the first
-    if (!options.init.empty() && ranks_.is_first())
-      init_from_checkpoint(options.init, *state_.model);
+    if (options.init.empty() || !ranks_.is_first()) return;
+    init_from_checkpoint(options.init, model_options(options, problem_), *state_.model);
   });
   loss_scale_ = state_.scaler.get_scale();
   if (ranks_.alone()) return;
@@ -385,7 +401,7 @@ TrainReport Run::report() const {
   const History& history = state_.history;
   TrainReport report = report_of(history, *state_.model, state_.scaler, options_.loss_scale);
   report.dataset = dataset_.name;
-  report.model = name_of(nn::ModelKinds{}, options_.model);
+  report.model = nn::to_string(options_.model);
   report.precision = amp::to_string(options_.precision);
   report.device = options_.device.str();
   report.metric = metric_name(problem_.metric);
@@ -413,6 +429,17 @@ TrainResult train(const Dataset& dataset, const TrainOptions& options,
 TrainResult train(const Dataset& dataset, const TrainOptions& options,
                   const TrainCallbacks& callbacks, const dist::ProcessGroup& group) {
   return Run(dataset, options, callbacks, group).run();
+}
+
+TrainResult train(const Dataset& dataset, nn::Model model, const TrainOptions& options,
+                  const TrainCallbacks& callbacks) {
+  return train(dataset, std::move(model), options, callbacks, dist::ProcessGroup());
+}
+
+TrainResult train(const Dataset& dataset, nn::Model model, const TrainOptions& options,
+                  const TrainCallbacks& callbacks, const dist::ProcessGroup& group) {
+  const TrainOptions own_options = options_for(model, options);
+  return Run(dataset, own_options, callbacks, group, std::move(model)).run();
 }
 
 }  // namespace mezzo

@@ -103,4 +103,23 @@ MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
 MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
                             const TrainCallbacks& callbacks, const dist::ProcessGroup& group);
 
+/// The same for a model of your own (nn::LayeredModule, or an nn::Model that you have made), from
+/// its own weights, float32. It is trained in place, on options.device, and has the best weights in
+/// evaluation mode at the end; the result shares it. The last layer must return [num_dst, classes].
+/// Of `options`, model and layers may stay at their defaults: they become kOwn and its layers, as
+/// for sampling.fanouts. Self loops are off by default. Batches of blocks have
+/// Topology::parent_in_degrees. Checkpoints are read with the model: `resume` and `init` by this
+/// function, else load_checkpoint(path, model). With several processes the weights of rank 0 count,
+/// and batch normalization is over the rows of a process unless the model has
+/// dist::SyncBatchNorm1d.
+///
+/// Throws as train(); also InvalidArgument for options of the kinds of nn::Model (hidden, heads,
+/// dropout, normalization, skip, keep_float32, ...), for a model without parameters or with others
+/// than float32, for the sampler layer and control variates, which need edge weights or corrections
+/// in the layers, and for a layer that returns another shape.
+MEZZO_API TrainResult train(const Dataset& dataset, nn::Model model, const TrainOptions& options,
+                            const TrainCallbacks& callbacks = {});
+MEZZO_API TrainResult train(const Dataset& dataset, nn::Model model, const TrainOptions& options,
+                            const TrainCallbacks& callbacks, const dist::ProcessGroup& group);
+
 }  // namespace mezzo

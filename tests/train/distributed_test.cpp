@@ -188,6 +188,13 @@ class DistributedTest : public testing::Test {
   const test::TempFolder folder;
 };
 
+TEST_F(DistributedTest, a_model_of_the_program_begins_with_the_weights_of_rank_0) {
+  const std::vector<std::string> expected_report = run_ranks(folder, 2, "joined-fp32");
+  const Checkpoint expected = read_checkpoint(folder.path("checkpoint"));
+  EXPECT_EQ(run_ranks(folder, 2, "own"), expected_report);
+  test::expect_same_weights(read_checkpoint(folder.path("checkpoint")), expected);
+}
+
 TEST_F(DistributedTest, several_labels_a_node_are_learnt_as_on_the_joined_batch) {
   TrainOptions options = joined_options(amp::Precision::kFloat32, kJoinedNodes);
   options.checkpoint = folder.path("alone");
@@ -422,12 +429,30 @@ void require_threads(const dist::ProcessGroup& group) {
       fmt::format("{} threads at most, {} after it", most_threads.load(), at::get_num_threads()));
 }
 
+/// The run of joined_options() with a model of the program, of other weights on each rank.
+TrainReport train_own(const std::string& folder, const dist::ProcessGroup& group) {
+  TrainOptions options =
+      joined_options(amp::Precision::kFloat32, kJoinedNodes / group.world_size());
+  at::manual_seed(options.seed + static_cast<std::uint64_t>(group.rank()));
+  const Dataset data = two_rings();
+  const nn::Model model(
+      data.num_features(), data.num_classes,
+      {.kind = options.model, .hidden_features = *options.hidden, .dropout = options.dropout});
+  const TrainOptions defaults;
+  options.model = defaults.model;
+  options.hidden = defaults.hidden;
+  options.dropout = defaults.dropout;
+  options.checkpoint = folder + "/checkpoint";
+  return train(data, model, options, {}, group);
+}
+
 /// The work `name` of one rank.
 TrainReport run_work(const std::string& name, const std::string& folder,
                      const dist::ProcessGroup& group) {
   const bool normalized = name.ends_with(kNormalized);
   const bool small = name.ends_with(kSmallTraffic);
   const std::string work = name.substr(0, name.rfind(small ? kSmallTraffic : kNormalized));
+  if (work == "own") return train_own(folder, group);
   Dataset data = normalized ? node_pairs() : two_rings();
   TrainOptions options = random_options();
   TrainCallbacks callbacks;

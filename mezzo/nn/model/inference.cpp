@@ -112,18 +112,12 @@ Part edgeless_part(std::int64_t first, std::int64_t count, at::ScalarType id_dty
   return {detail::topology_from_rows(rows, count, count), at::arange(first, first + count), {}};
 }
 
-/// LayerForward with the weights of the edges, which may be undefined.
-using WeightedLayer = std::function<at::Tensor(std::int64_t, const Topology&, const at::Tensor& x,
-                                               const at::Tensor& edge_weight)>;
-
-/// The module whose layers run, and where.
+/// The model whose layers run, and where.
 struct Runner {
-  const WeightedLayer& layer;
-  std::int64_t num_layers;
+  nn::ModelImpl& model;
   at::Device device;
   std::optional<at::ScalarType> dtype;  // of the parameters
-  bool reads_edges = true;
-  at::Tensor edge_weight = {};  // of the whole graph
+  at::Tensor edge_weight;               // of the whole graph, or undefined
 
   /// Converts x to the input dtype of the first layer, on the device.
   at::Tensor in_model_dtype(const at::Tensor& x) const {
@@ -131,28 +125,12 @@ struct Runner {
     return !dtype || at::autocast::is_autocast_enabled(device.type()) ? rows : rows.to(*dtype);
   }
 
-  at::Tensor run(std::int64_t index, const Topology& topology, const at::Tensor& x,
-                 const at::Tensor& weights = {}) const {
-    at::Tensor rows = layer(index, topology, x, weights);
-    MEZZO_CHECK(rows.defined() && rows.dim() >= 1 && rows.size(0) == topology.num_dst(),
-                "{}: expected layer {} to return {} rows, one per destination, got {}",
-                kInferenceName, index, topology.num_dst(), detail::describe(rows));
-    return rows;
-  }
-
-  at::Tensor whole(const Topology& graph, const at::Tensor& x) const {
-    const Topology moved = graph.to(device);
-    at::Tensor h = in_model_dtype(x);
-    for (std::int64_t index = 0; index < num_layers; ++index) h = run(index, moved, h);
-    return h.to(at::kCPU);
-  }
-
   at::Tensor in_batches(const Topology& graph, const at::Tensor& x, std::int64_t batch_size) const {
     const std::int64_t num_nodes = graph.num_dst();
     std::optional<Parts> parts;
-    if (reads_edges) parts.emplace(graph, edge_weight);
+    if (model.options.kind != nn::ModelKind::kMlp) parts.emplace(graph, edge_weight);
     at::Tensor h = x;
-    for (std::int64_t index = 0; index < num_layers; ++index) {
+    for (std::int64_t index = 0; index < model.num_layers(); ++index) {
       at::Tensor outputs;
       for (std::int64_t first = 0; first < num_nodes; first += batch_size) {
         const std::int64_t count = std::min(batch_size, num_nodes - first);
@@ -162,7 +140,8 @@ struct Runner {
         rows = index == 0 ? in_model_dtype(rows) : rows.to(device);
         const at::Tensor weights =
             part.edge_weight.defined() ? part.edge_weight.to(device) : part.edge_weight;
-        const at::Tensor part_outputs = run(index, part.topology.to(device), rows, weights);
+        const at::Tensor part_outputs =
+            model.forward_layer(index, part.topology.to(device), rows, weights);
         if (!outputs.defined()) {
           std::vector<std::int64_t> shape = part_outputs.sizes().vec();
           shape[0] = num_nodes;
@@ -199,58 +178,29 @@ std::optional<at::ScalarType> dtype_of(const torch::nn::Module& module, at::Devi
 
 }  // namespace
 
-at::Tensor inference(nn::Model& model, const Topology& graph, const at::Tensor& x,
+at::Tensor inference(nn::Model model, const Topology& graph, const at::Tensor& x,
                      InferenceOptions options) {
   MEZZO_CHECK(!model.is_empty(), "{}: expected a model, got none", kInferenceName);
   const at::Device device = check_arguments(graph, options);
-  nn::detail::check_rows(kInferenceName, x, graph.num_dst(), model->options.in_features);
+  const nn::ModelKind kind = model->options.kind;
+  const bool any_width = kind == nn::ModelKind::kOwn && x.defined() && x.dim() == 2;
+  nn::detail::check_rows(kInferenceName, x, graph.num_dst(),
+                         any_width ? x.size(1) : model->options.in_features);
   const at::Tensor& weight = options.edge_weight;
   MEZZO_CHECK(
-      !weight.defined() || (nn::takes_edge_weights(model->options.kind) && weight.is_cpu() &&
-                            weight.dim() == 1 && weight.numel() == graph.num_edges()),
+      !weight.defined() || (nn::takes_edge_weights(kind) && weight.is_cpu() && weight.dim() == 1 &&
+                            weight.numel() == graph.num_edges()),
       "{}: expected edge_weight [{}] on the CPU, of a model that takes edge weights, got {}",
       kInferenceName, graph.num_edges(), nn::detail::describe(weight));
-  const WeightedLayer layer = [&](std::int64_t index, const Topology& topology,
-                                  const at::Tensor& rows, const at::Tensor& edge_weight) {
-    return model->forward_layer(index, topology, rows, edge_weight);
-  };
-  const Runner runner{.layer = layer,
-                      .num_layers = model->num_layers(),
-                      .device = device,
-                      .dtype = dtype_of(*model, device),
-                      .reads_edges = model->options.kind != nn::ModelKind::kMlp,
-                      .edge_weight = weight};
+  const Runner runner{
+      .model = *model, .device = device, .dtype = dtype_of(*model, device), .edge_weight = weight};
   const at::NoGradGuard no_grad;
   const nn::EvaluationMode evaluation(*model);
-  if (graph.num_dst() <= options.batch_size || model->options.kind == nn::ModelKind::kSgc) {
+  if (graph.num_dst() <= options.batch_size || kind == nn::ModelKind::kSgc) {
     const at::Tensor moved = weight.defined() ? weight.to(device) : weight;
     return model->forward({graph.to(device), moved}, runner.in_model_dtype(x)).to(at::kCPU);
   }
   return runner.in_batches(graph, x, options.batch_size);
-}
-
-at::Tensor inference(torch::nn::Module& module, std::int64_t num_layers, const LayerForward& layer,
-                     const Topology& graph, const at::Tensor& x, InferenceOptions options) {
-  MEZZO_CHECK(num_layers >= 1, "{}: expected num_layers of at least 1, got {}", kInferenceName,
-              num_layers);
-  MEZZO_CHECK(layer != nullptr, "{}: expected a layer function, got none", kInferenceName);
-  const at::Device device = check_arguments(graph, options);
-  nn::detail::check_rows(kInferenceName, x, graph.num_dst(),
-                         x.defined() && x.dim() == 2 ? x.size(1) : 1);
-  MEZZO_CHECK(!options.edge_weight.defined(), "{}: expected no edge_weight for a module",
-              kInferenceName);
-  const WeightedLayer without_weights = [&](std::int64_t index, const Topology& topology,
-                                            const at::Tensor& rows, const at::Tensor& /*weight*/) {
-    return layer(index, topology, rows);
-  };
-  const Runner runner{.layer = without_weights,
-                      .num_layers = num_layers,
-                      .device = device,
-                      .dtype = dtype_of(module, device)};
-  const at::NoGradGuard no_grad;
-  const nn::EvaluationMode evaluation(module);
-  return graph.num_dst() <= options.batch_size ? runner.whole(graph, x)
-                                               : runner.in_batches(graph, x, options.batch_size);
 }
 
 }  // namespace mezzo

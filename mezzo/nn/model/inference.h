@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 
 #include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
@@ -34,22 +32,11 @@ struct InferenceOptions {
 /// Restores the training modes of the model and its submodules, also after an error. Throws
 /// InvalidArgument for other shapes, a batch_size below 1 and a device other than the parameters'.
 /// Deterministic.
-MEZZO_API at::Tensor inference(nn::Model& model, const Topology& graph, const at::Tensor& x,
+///
+/// model: also a module of your own (nn::LayeredModule), whose layers may return [num_dst, ...] of
+/// any shape and see degrees of the whole graph as Topology::parent_in_degrees. Without parameters
+/// x keeps its dtype.
+MEZZO_API at::Tensor inference(nn::Model model, const Topology& graph, const at::Tensor& x,
                                InferenceOptions options = {});
-
-/// Layer `index` of a model, and what follows it up to the next layer. x: [num_src, ...], the rows
-/// of the sources of `topology`; the destinations are the first num_dst sources. Returns [num_dst,
-/// ...].
-using LayerForward =
-    std::function<at::Tensor(std::int64_t index, const Topology& topology, const at::Tensor& x)>;
-
-/// Inference with a module of your own: calls `layer` for the layers 0 to num_layers - 1, each on
-/// all nodes in batches. module: set to evaluation mode; x gets the dtype of its parameters, or
-/// keeps its dtype if there are none. A layer must read no more than its topology and x, and sees
-/// degrees of the whole graph as Topology::parent_in_degrees. Throws also for a layer that returns
-/// another number of rows, and for num_layers below 1.
-MEZZO_API at::Tensor inference(torch::nn::Module& module, std::int64_t num_layers,
-                               const LayerForward& layer, const Topology& graph,
-                               const at::Tensor& x, InferenceOptions options = {});
 
 }  // namespace mezzo

@@ -5,6 +5,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -64,7 +65,7 @@ void check_options(const ModelOptions& options) {
   detail::check_probability(kModelName, "attention_dropout", options.attention_dropout);
   MEZZO_CHECK(options.kind == ModelKind::kGat || options.attention_dropout == 0,
               "{}: expected attention_dropout 0 for a model without attention ({}), got {}",
-              kModelName, name_of(ModelKinds{}, options.kind), options.attention_dropout);
+              kModelName, to_string(options.kind), options.attention_dropout);
 }
 
 /// A disabled autocast region inside an enabled one.
@@ -122,7 +123,18 @@ ModelImpl::ModelImpl(ModelOptions model_options) : options(std::move(model_optio
   reset();
 }
 
+ModelImpl::ModelImpl(std::shared_ptr<torch::nn::Module> module, std::int64_t num_layers,
+                     LayerForward forward_layer)
+    : options{.kind = ModelKind::kOwn, .num_layers = num_layers},
+      own_layer_(std::move(forward_layer)) {
+  detail::check_positive(kModelName, "num_layers", num_layers);
+  register_module("own", std::move(module));
+}
+
 void ModelImpl::reset() {
+  MEZZO_CHECK(options.kind != ModelKind::kOwn,
+              "{}: expected kind to be one of {}, got a module of your own, which cannot be cloned",
+              kModelName, mezzo::detail::names(ModelKinds{}));
   check_options(options);
   layers_.clear();
   if (!options.activation) options.activation = default_activation(options.kind);
@@ -132,14 +144,17 @@ void ModelImpl::reset() {
 }
 
 void ModelImpl::pretty_print(std::ostream& stream) const {
+  if (own_layer_) {
+    stream << fmt::format("mezzo::nn::Model(num_layers={})", num_layers());
+    return;
+  }
   stream << fmt::format(
       "mezzo::nn::Model(kind={}, in_features={}, hidden_features={}, "
       "out_features={}, num_layers={}, dropout={}, normalization={}, skip={}, "
       "keep_float32=[{}])",
-      name_of(ModelKinds{}, options.kind), options.in_features, options.hidden_features,
-      options.out_features, options.num_layers, options.dropout,
-      name_of(Normalizations{}, options.normalization), options.skip,
-      fmt::join(options.keep_float32, ", "));
+      to_string(options.kind), options.in_features, options.hidden_features, options.out_features,
+      options.num_layers, options.dropout, name_of(Normalizations{}, options.normalization),
+      options.skip, fmt::join(options.keep_float32, ", "));
 }
 
 ModelImpl::ModelImpl(const ModelImpl&) = default;
@@ -217,12 +232,25 @@ at::Tensor ModelImpl::run_layer(const Layer& layer, const Topology& topology,
          });
 }
 
+at::Tensor ModelImpl::run_own_layer(std::int64_t index, const Topology& topology,
+                                    const at::Tensor& x) {
+  at::Tensor rows = own_layer_(index, topology, x);
+  const std::int64_t num_rows = topology.num_dst(),
+                     columns = index + 1 == num_layers() ? options.out_features : 0;
+  MEZZO_CHECK(rows.defined() && rows.dim() >= 1 && rows.size(0) == num_rows &&
+                  (columns == 0 || (rows.dim() == 2 && rows.size(1) == columns)),
+              "{}: expected layer {} of {} to return [{}, {}], one row per destination, got {}",
+              kModelName, index, num_layers(), num_rows,
+              columns == 0 ? "..." : std::to_string(columns), detail::describe(rows));
+  return rows;
+}
+
 void ModelImpl::check_received_offset(const Layer& layer, const Topology& topology,
                                       const at::Tensor& offset) const {
   MEZZO_CHECK(layer.of_received,
               "{}: expected no received_offset, which only gcn and sage with the aggregator mean "
               "take, got one for {}",
-              kModelName, name_of(ModelKinds{}, options.kind));
+              kModelName, to_string(options.kind));
   MEZZO_CHECK(at::isFloatingType(offset.scalar_type()) && offset.dim() == 2 &&
                   offset.size(0) == topology.num_dst() && offset.size(1) == layer.in_features &&
                   offset.device() == topology.device(),
@@ -232,7 +260,7 @@ void ModelImpl::check_received_offset(const Layer& layer, const Topology& topolo
 }
 
 std::int64_t ModelImpl::num_layers() const {
-  return static_cast<std::int64_t>(layers_.size());
+  return own_layer_ ? options.num_layers : static_cast<std::int64_t>(layers_.size());
 }
 
 at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology,
@@ -242,7 +270,14 @@ at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology
               kModelName, num_layers(), index);
   MEZZO_CHECK(!edge_weight.defined() || takes_edge_weights(options.kind),
               "{}: expected no edge weights, which the layers of {} do not take, got some",
-              kModelName, name_of(ModelKinds{}, options.kind));
+              kModelName, to_string(options.kind));
+  if (own_layer_) {
+    MEZZO_CHECK(
+        !received_offset.defined(),
+        "{}: expected no received_offset, which a module of your own does not take, got one",
+        kModelName);
+    return run_own_layer(index, topology, x);
+  }
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   detail::check_input(kModelName, topology, x, layer.in_features);
   detail::check_prefix(kModelName, topology);
@@ -258,8 +293,9 @@ void ModelImpl::check_blocks(const Blocks& blocks) const {
       "{}: expected the whole graph for sgc of {} hops, which need one set of nodes, got {} "
       "blocks",
       kModelName, options.num_layers, blocks.size());
-  MEZZO_CHECK(blocks.size() == layers_.size(), "{}: expected {} blocks, one for each layer, got {}",
-              kModelName, layers_.size(), blocks.size());
+  MEZZO_CHECK(static_cast<std::int64_t>(blocks.size()) == num_layers(),
+              "{}: expected {} blocks, one for each layer, got {}", kModelName, num_layers(),
+              blocks.size());
   for (std::size_t i = 1; i < blocks.size(); ++i) {
     const Block &before = blocks[i - 1], &block = blocks[i];
     MEZZO_CHECK(block.num_src() == before.num_dst(),
@@ -283,11 +319,11 @@ at::Tensor ModelImpl::forward(ModelInput input, const at::Tensor& x) {
                 kModelName, name_of(Aggregators{}, options.aggregator));
   } else {
     const Topology& topology = *input.topology();
-    detail::check_input(kModelName, topology, x, options.in_features);
-    MEZZO_CHECK(layers_.size() == 1 || topology.num_src() == topology.num_dst(),
+    if (!own_layer_) detail::check_input(kModelName, topology, x, options.in_features);
+    MEZZO_CHECK(num_layers() == 1 || topology.num_src() == topology.num_dst(),
                 "{}: expected a topology of one set of nodes for {} layers, got {} sources and {} "
                 "destinations",
-                kModelName, layers_.size(), topology.num_src(), topology.num_dst());
+                kModelName, num_layers(), topology.num_src(), topology.num_dst());
   }
   at::Tensor h = x;
   for (std::int64_t i = 0; i < num_layers(); ++i) {

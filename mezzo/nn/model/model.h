@@ -1,7 +1,10 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,8 +26,9 @@ namespace mezzo::nn {
 
 /// The layers of a Model: GraphConv (norm kBoth, with parent_degrees), SAGEConv, GATConv, GINConv
 /// (sum, each with an MLP of one hidden layer), or linear layers, which ignore the edges. kSgc: one
-/// SGConv of num_layers hops, a linear model without hidden layers.
-enum class ModelKind : std::uint8_t { kGcn, kSage, kGat, kGin, kSgc, kMlp };
+/// SGConv of num_layers hops, a linear model without hidden layers. kOwn: a module of your own, see
+/// LayeredModule.
+enum class ModelKind : std::uint8_t { kGcn, kSage, kGat, kGin, kSgc, kMlp, kOwn };
 
 struct GcnModel {
   static constexpr ModelKind kind = ModelKind::kGcn;
@@ -50,8 +54,13 @@ struct MlpModel {
   static constexpr ModelKind kind = ModelKind::kMlp;
   static constexpr std::string_view name = "mlp";
 };
-/// Every kind, with its name on the command line.
+/// Every kind that a Model can make, with its name on the command line.
 using ModelKinds = TypeList<GcnModel, SageModel, GatModel, GinModel, SgcModel, MlpModel>;
+
+/// The name in ModelKinds; "own" for kOwn.
+constexpr std::string_view to_string(ModelKind kind) {
+  return kind == ModelKind::kOwn ? "own" : name_of(ModelKinds{}, kind);
+}
 
 /// Whether nodes without in-edges are an error unless allow_zero_in_degree is set.
 constexpr bool needs_in_edges(ModelKind kind) {
@@ -97,8 +106,7 @@ struct ModelOptions {
 };
 
 /// The graph input of a model: one structure for all layers, or one block for each layer. A view:
-/// converts implicitly from its argument, which must outlive it. The one forward() of a module of
-/// your own takes it too: libtorch's holders cannot call overloads.
+/// converts implicitly from its argument, which must outlive it.
 class ModelInput {
  public:
   ModelInput(const Topology& topology) : topology_(&topology) {}    // NOLINT: implicit
@@ -134,17 +142,27 @@ class ModelInput {
   at::Tensor edge_weight_;
 };
 
+/// What runs layer `index` of a module: x [num_src, ...] for the sources of `topology`, of which
+/// the destinations are the first num_dst, to [num_dst, ...].
+using LayerForward =
+    std::function<at::Tensor(std::int64_t index, const Topology& topology, const at::Tensor& x)>;
+
 /// A stack of layers of one kind: dropout, layer, normalization, skip, activation; the last layer
-/// has no normalization and no activation. Submodules `layer0`, `norm0`, `skip0`, ...
+/// has no normalization and no activation. Submodules `layer0`, `norm0`, `skip0`, ... A module of
+/// your own is the submodule `own`.
 class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
  public:
   /// Throws InvalidArgument unless the sizes and counts are positive, the dropouts are in [0, 1)
   /// and keep_float32 lists existing submodules without duplicates.
   explicit ModelImpl(ModelOptions options);
+  /// Of kind kOwn, which Model makes of a LayeredModule. Throws InvalidArgument for num_layers
+  /// below 1.
+  ModelImpl(std::shared_ptr<torch::nn::Module> module, std::int64_t num_layers,
+            LayerForward forward_layer);
   ~ModelImpl() override;
   ModelImpl(const ModelImpl&);  // for clone(): the copy shares the layers
   ModelImpl& operator=(const ModelImpl&);
-  /// Creates the parameters; called by the constructor and clone().
+  /// Creates the parameters; called by the constructor and clone(). kOwn: throws InvalidArgument.
   void reset() override;
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
@@ -159,7 +177,9 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   /// BlockLoader writes for layer_sizes. Do not name the "edge_weights" of a LABOR block: those are
   /// for sums. Throws InvalidArgument for other shapes, devices and numbers of blocks, for kSgc of
   /// several hops on Blocks, for edge weights if the kind takes none or kSage has another
-  /// aggregator than kMean, and for 16-bit parameters of a submodule in keep_float32.
+  /// aggregator than kMean, for 16-bit parameters of a submodule in keep_float32, and for a layer
+  /// of a module of your own that returns another number of rows, the last one also of columns
+  /// unless options.out_features is 0.
   at::Tensor forward(ModelInput input, const at::Tensor& x);
 
   /// The number of layers, and so of the Blocks that forward() takes; kSgc: 1.
@@ -177,7 +197,7 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
                            const at::Tensor& edge_weight = {},
                            const at::Tensor& received_offset = {});
 
-  ModelOptions options;
+  ModelOptions options;  ///< kOwn: kind, num_layers, and out_features, 0 until train() sets it
 
  private:
   struct Layer;
@@ -190,9 +210,42 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
                              const at::Tensor& offset) const;
   at::Tensor run_layer(const Layer& layer, const Topology& topology, const at::Tensor& before,
                        const at::Tensor& edge_weight, const at::Tensor& received_offset);
+  at::Tensor run_own_layer(std::int64_t index, const Topology& topology, const at::Tensor& x);
 
   std::vector<Layer> layers_;
+  LayerForward own_layer_;  // kOwn
 };
-using Model = InOutHolder<ModelImpl>;
+
+/// A module of your own that is a Model: train(), inference() and load_checkpoint() take it.
+/// num_layers(): how many layers it has, at least 1. forward_layer(index, topology, x): layer
+/// `index` with all that follows it, as LayerForward; it must read no more than its topology and x.
+/// The last one returns the logits.
+template <class Module>
+concept LayeredModule =
+    std::derived_from<Module, torch::nn::Module> && !std::same_as<Module, ModelImpl> &&
+    requires(Module & module, std::int64_t index, const Topology& topology, const at::Tensor& x) {
+  { module.num_layers() } -> std::convertible_to<std::int64_t>;
+  { module.forward_layer(index, topology, x) } -> std::convertible_to<at::Tensor>;
+};
+
+/// The holder of ModelImpl. Converts from the holder of a LayeredModule, which it shares: its
+/// forward() runs the layers on a graph or on blocks. Such a model cannot be cloned.
+class Model : public InOutHolder<ModelImpl> {
+ public:
+  using InOutHolder<ModelImpl>::InOutHolder;
+  template <LayeredModule Module>
+  Model(const torch::nn::ModuleHolder<Module>& holder)  // NOLINT: converts
+      : Model(holder.is_empty() ? nullptr : wrap(holder.ptr())) {}
+
+ private:
+  template <class Module>
+  static std::shared_ptr<ModelImpl> wrap(const std::shared_ptr<Module>& module) {
+    const auto layer = [&own = *module](std::int64_t index, const Topology& topology,
+                                        const at::Tensor& x) -> at::Tensor {
+      return own.forward_layer(index, topology, x);
+    };
+    return std::make_shared<ModelImpl>(module, module->num_layers(), layer);
+  }
+};
 
 }  // namespace mezzo::nn

@@ -101,6 +101,8 @@ LayerModule detail::make_layer(const ModelOptions& options, Place place) {
       return make_sgc(options, place);
     case ModelKind::kMlp:
       return make_linear(options, place);
+    case ModelKind::kOwn:
+      break;
   }
   mezzo::detail::raise<InvalidArgument>("{}: expected kind to be one of {}", detail::kModelName,
                                         mezzo::detail::names(ModelKinds{}));

@@ -1,5 +1,7 @@
 #include "mezzo/train/files/checkpoint.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 #include <torch/optim/optimizer.h>
@@ -56,7 +58,7 @@ void check_shape(const std::string& path, const nn::ModelOptions& written,
     MEZZO_CHECK(theirs == ours, "init: {} was written with {} {}, this run has {}", path, option,
                 theirs, ours);
   };
-  check("model", name_of(nn::ModelKinds{}, written.kind), name_of(nn::ModelKinds{}, own.kind));
+  check("model", nn::to_string(written.kind), nn::to_string(own.kind));
   check("features", written.in_features, own.in_features);
   check("classes", written.out_features, own.out_features);
   if (own.kind != nn::ModelKind::kSgc) check("layers", written.num_layers, own.num_layers);
@@ -94,6 +96,7 @@ DatasetFacts read_facts(const json& config) {
 
 /// A lower bound of the number of weights; a double since it may be very large.
 double min_weights(const nn::ModelOptions& model) {
+  if (model.kind == nn::ModelKind::kOwn) return 0;
   const bool is_gat = model.kind == nn::ModelKind::kGat, is_gin = model.kind == nn::ModelKind::kGin;
   const std::int64_t num_layers = model.kind == nn::ModelKind::kSgc ? 1 : model.num_layers;
   const auto hidden = static_cast<double>(model.hidden_features);
@@ -168,25 +171,32 @@ void check_resumable(const std::string& path, const TrainOptions& written,
   check_same(path, json::parse(config_to_json(written)), expected);
 }
 
-void init_from_checkpoint(const std::string& path, nn::ModelImpl& model) {
+void init_from_checkpoint(const std::string& path, const nn::ModelOptions& options,
+                          torch::nn::Module& model) {
   const Checkpoint checkpoint = read_checkpoint(path);
   check_shape(
       path,
       model_options(checkpoint.options, checkpoint.data.num_features, checkpoint.data.num_classes),
-      model.options);
-  check_weights(path, checkpoint.best_weights, model);
+      options);
+  check_weights(path, checkpoint.names, checkpoint.best_weights, model);
   restore_weights(model, checkpoint.best_weights);
 }
 
 TrainedModel load_checkpoint(const std::string& path, at::Device device) {
+  return load_checkpoint(path, nullptr, device);
+}
+
+TrainedModel load_checkpoint(const std::string& path, nn::Model model, at::Device device) {
   const Checkpoint checkpoint = read_checkpoint(path);
   TrainedModel trained{
       .options = checkpoint.options, .data = checkpoint.data, .epoch = checkpoint.best_epoch};
   trained.options.device = device;
   try {
-    trained.model = nn::Model(model_options(checkpoint.options, checkpoint.data.num_features,
-                                            checkpoint.data.num_classes));
-    check_weights("checkpoint", checkpoint.best_weights, *trained.model);
+    trained.model = make_model(checkpoint.options,
+                               model_options(checkpoint.options, checkpoint.data.num_features,
+                                             checkpoint.data.num_classes),
+                               std::move(model));
+    check_weights("checkpoint", checkpoint.names, checkpoint.best_weights, *trained.model);
   } catch (const InvalidArgument& error) {
     detail::raise<IoError>("{}: {}", path, error.what());
   }
@@ -223,7 +233,7 @@ void resume_checkpoint(const std::string& path, const std::string& bytes,
              without_changes(config_and_data(options, dataset)));
   History history = history_from_json(path, reader.object("history"));
   std::vector<at::Tensor> best_weights = reader.tensors("best_weights");
-  check_weights(path, best_weights, *state.model);
+  check_weights(path, reader.texts("names"), best_weights, *state.model);
   read_parts(reader, *state.model, *state.optimizer, state.scaler, options.device);
   for (torch::optim::OptimizerParamGroup& group : state.optimizer->param_groups()) {
     group.options().set_lr(options.learning_rate);

@@ -38,9 +38,11 @@ MEZZO_API std::string read_config(const std::string& path);
 MEZZO_API void check_resumable(const std::string& path, const TrainOptions& written,
                                const TrainOptions& options);
 
-/// Sets the weights of the model to the best ones of a checkpoint. Throws as read_checkpoint, and
-/// InvalidArgument that names the first option that gives the two models different shapes.
-void init_from_checkpoint(const std::string& path, nn::ModelImpl& model);
+/// Sets the weights of the model, one of `options`, to the best ones of a checkpoint. Throws as
+/// read_checkpoint, and InvalidArgument that names the first option that gives the two models
+/// different shapes.
+void init_from_checkpoint(const std::string& path, const nn::ModelOptions& options,
+                          torch::nn::Module& model);
 
 /// The facts about the whole data set.
 DatasetFacts facts_of(const Dataset& dataset);

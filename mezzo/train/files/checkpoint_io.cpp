@@ -272,13 +272,15 @@ void check_same(const std::string& path, const json& written, const json& expect
               fmt::join(differences, "; "));
 }
 
-void check_weights(const std::string& what, const std::vector<at::Tensor>& weights,
-                   const torch::nn::Module& model) {
+void check_weights(const std::string& what, const std::vector<std::string>& names,
+                   const std::vector<at::Tensor>& weights, const torch::nn::Module& model) {
   const std::vector<at::Tensor> own = weights_of(model);
-  const std::vector<std::string> names = weight_names(model);
-  MEZZO_CHECK(weights.size() == own.size(), "{}: expected {} weights for this model, got {}", what,
-              own.size(), weights.size());
+  const std::vector<std::string> own_names = weight_names(model);
+  MEZZO_CHECK(weights.size() == own.size() && names.size() == own.size(),
+              "{}: expected {} weights for this model, got {}", what, own.size(), weights.size());
   for (std::size_t i = 0; i < own.size(); ++i) {
+    MEZZO_CHECK(names[i] == own_names[i], "{}: expected the weight '{}', got '{}'", what,
+                own_names[i], names[i]);
     MEZZO_CHECK(weights[i].sizes() == own[i].sizes() && weights[i].dtype() == own[i].dtype(),
                 "{}: the weight '{}' has another shape or dtype than the model's", what, names[i]);
   }
@@ -306,7 +308,7 @@ void write_parts(OutputArchive& archive, const torch::nn::Module& model,
 void read_parts(CheckpointReader& reader, torch::nn::Module& model,
                 torch::optim::Optimizer& optimizer, amp::GradScaler& scaler, at::Device device) {
   const std::vector<at::Tensor> weights = reader.tensors("weights");
-  check_weights(reader.path(), weights, model);
+  check_weights(reader.path(), reader.texts("names"), weights, model);
   const std::vector<at::Tensor> generators = reader.tensors("generators");
   const std::size_t expected = device.is_cpu() ? 1 : 2;
   if (generators.size() != expected) {

@@ -61,9 +61,9 @@ History history_from_json(const std::string& path, const nlohmann::json& object)
 void check_same(const std::string& path, const nlohmann::json& written,
                 const nlohmann::json& expected);
 
-/// Throws InvalidArgument that begins with `what` unless each tensor fits the model's.
-void check_weights(const std::string& what, const std::vector<at::Tensor>& weights,
-                   const torch::nn::Module& model);
+/// Throws InvalidArgument that begins with `what` unless each tensor and its name fit the model's.
+void check_weights(const std::string& what, const std::vector<std::string>& names,
+                   const std::vector<at::Tensor>& weights, const torch::nn::Module& model);
 
 /// Writes the weights with their names, the optimizer, the scaler and the state of libtorch's
 /// random number generators of the CPU and `device`.

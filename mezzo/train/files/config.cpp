@@ -1,4 +1,5 @@
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -33,6 +34,10 @@ void read_value(const json& object, const char* key, T& value) {
   } else if constexpr (fields::Textual<T>) {
     std::string text;
     read_value(object, key, text);
+    if constexpr (std::is_same_v<T, nn::ModelKind>) {
+      value = nn::ModelKind::kOwn;  // no word of the command
+      if (text == fields::to_text(value)) return;
+    }
     try {
       fields::from_text(key, text, value);
     } catch (const InvalidArgument& error) {

@@ -54,6 +54,7 @@ struct Rules {
   const char* needed = nullptr;   ///< the help text; not null: required if it applies
   bool in_checkpoint = true;      ///< false: may change when a run is resumed, as may lr
   bool in_recipe = false;         ///< recommended_options() sets it
+  bool of_kinds = false;          ///< of the kinds of nn::Model: an error with a model of your own
 };
 
 /// One option.
@@ -108,6 +109,9 @@ concept Enumerated = requires(T value) {
 template <Enumerated T>
 std::string to_text(T value) {
   return std::string(name_of(words(value), value));
+}
+inline std::string to_text(nn::ModelKind value) {
+  return std::string(nn::to_string(value));
 }
 inline std::string to_text(amp::Precision value) {
   return std::string(amp::to_string(value));
@@ -232,31 +236,35 @@ inline const std::tuple kTraining = {
           {.check = between<1, kMostWidth>,
            .applies = is_not_sgc,
            .why_not = kSgcIsOneLayer,
-           .in_recipe = true}),
+           .in_recipe = true,
+           .of_kinds = true}),
     field("heads", &TrainOptions::heads, Group::kModel, "gat: heads of a hidden layer",
           {.check = between<1, kMostWidth>,
            .applies = is_gat,
            .why_not = "only gat has attention heads",
-           .in_recipe = true}),
+           .in_recipe = true,
+           .of_kinds = true}),
     field("output-heads", &TrainOptions::output_heads, Group::kModel,
           "gat: heads of the last layer (default: 1)",
           {.check = between<1, kMostWidth>,
            .applies = is_gat,
-           .why_not = "only gat has attention heads"}),
+           .why_not = "only gat has attention heads",
+           .of_kinds = true}),
     field("dropout", &TrainOptions::dropout, Group::kModel,
           "Share of the features dropped before each layer",
-          {.check = is_share, .in_recipe = true}),
+          {.check = is_share, .in_recipe = true, .of_kinds = true}),
     field("attention-dropout", &TrainOptions::attention_dropout, Group::kModel,
           "gat: share of the attention dropped",
           {.check = is_share,
            .applies = is_gat,
            .why_not = "only gat has attention",
-           .in_recipe = true}),
+           .in_recipe = true,
+           .of_kinds = true}),
     field("norm", &TrainOptions::normalization, Group::kModel,
           "Normalization after each hidden layer",
-          {.applies = is_not_sgc, .why_not = kSgcIsOneLayer, .in_recipe = true}),
+          {.applies = is_not_sgc, .why_not = kSgcIsOneLayer, .in_recipe = true, .of_kinds = true}),
     field("skip", &TrainOptions::skip, Group::kModel, "Add each layer's input to its output",
-          {.in_recipe = true}),
+          {.in_recipe = true, .of_kinds = true}),
     field("self-loops", &TrainOptions::self_loops, Group::kModel,
           "Give every node one edge to itself (default: on for gcn, gat and sgc)",
           {.applies = is_not_mlp, .why_not = "mlp uses no edges"}),
@@ -278,10 +286,11 @@ inline const std::tuple kTraining = {
     field("loss-scale", &TrainOptions::loss_scale, Group::kTraining,
           "Factor on the loss before the backward, which the gradients are divided by again "
           "(default: dynamic for fp16, else none)"),
-    field(
-        "keep-float32", &TrainOptions::keep_float32, Group::kTraining,
-        "Parts of the model that bf16 and fp16 leave in float32: layer0, norm0, skip0, ...",
-        {.applies = is_16_bit, .why_not = "only bf16 and fp16 have parts that are not in float32"}),
+    field("keep-float32", &TrainOptions::keep_float32, Group::kTraining,
+          "Parts of the model that bf16 and fp16 leave in float32: layer0, norm0, skip0, ...",
+          {.applies = is_16_bit,
+           .why_not = "only bf16 and fp16 have parts that are not in float32",
+           .of_kinds = true}),
     field("capture", &TrainOptions::capture, Group::kTraining,
           "Capture the step as a CUDA graph: on CUDA, on the full graph", {.in_checkpoint = false}),
     field("patience", &TrainOptions::patience, Group::kTraining,

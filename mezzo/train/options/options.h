@@ -77,7 +77,8 @@ MEZZO_API at::Device parse_device(const std::string& text);
 MEZZO_API bool is_low(amp::Precision precision);
 
 /// Everything that decides a training run, as plain values. Flags, ranges and checkpoints derive
-/// from the list in option_fields.h. An option "gat: ..." set for another model is an error.
+/// from the list in option_fields.h. An option "gat: ..." set for another model is an error. With a
+/// model of your own so are hidden to skip and keep_float32; model and layers are set by train().
 struct TrainOptions {
   nn::ModelKind model = nn::ModelKind::kGcn;
   std::int64_t layers = 2;  ///< 1 to 65536; sgc: hops of its one layer
@@ -121,7 +122,7 @@ struct TrainOptions {
   std::int64_t split_index = 0;     ///< the column of the data set's masks, >= 0
   bool normalize_features = false;  ///< divides each row of the features by the sum of magnitudes
   /// Whether every node has a self loop; by default yes for gcn, gat and sgc, no for sage and gin
-  /// (whose layers have a separate term for the node). Not for mlp.
+  /// (whose layers have a separate term for the node) and for a model of your own. Not for mlp.
   std::optional<bool> self_loops = {};
 
   /// Arguments of load_dataset, stored in checkpoints for later commands; training does not read

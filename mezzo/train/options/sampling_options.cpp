@@ -31,7 +31,7 @@ void check_fields(const SamplingOptions& options) {
 
 void check_fanouts(const TrainOptions& options) {
   const std::vector<std::int64_t>& fanouts = options.sampling->fanouts;
-  const std::string_view model = name_of(nn::ModelKinds{}, options.model);
+  const std::string_view model = nn::to_string(options.model);
   MEZZO_CHECK(static_cast<std::int64_t>(fanouts.size()) == options.layers,
               "fanout: expected one number for each of the {} layers, got {}", options.layers,
               fanouts.size());
@@ -53,7 +53,7 @@ void check_layer_sizes(const TrainOptions& options) {
       nn::takes_edge_weights(options.model),
       "sampler: layer needs edge weights to correct its bias, which gcn and sage take and {} "
       "does not",
-      name_of(nn::ModelKinds{}, options.model));
+      nn::to_string(options.model));
   MEZZO_CHECK(static_cast<std::int64_t>(sizes.size()) == options.layers,
               "layer-sizes: expected one number for each of the {} layers, got {}", options.layers,
               sizes.size());
@@ -88,7 +88,7 @@ void check_control_variates(const TrainOptions& options) {
   if (!options.sampling->control_variates) return;
   MEZZO_CHECK(nn::takes_received_offset(options.model),
               "control-variates: expected the model gcn or sage, got {}",
-              name_of(nn::ModelKinds{}, options.model));
+              nn::to_string(options.model));
   MEZZO_CHECK(
       options.layers >= 2,
       "control-variates: expected at least 2 layers, since the activations of hidden layers "

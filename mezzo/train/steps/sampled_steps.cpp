@@ -278,7 +278,9 @@ std::shared_ptr<Batches<Batch>> block_loader(const Graph& graph, const at::Tenso
   loader.draw = labor ? NeighborDraw::kLabor : NeighborDraw::kNeighbor;
   loader.replace = sampling.replace;
   loader.layer_dependency = sampling.layer_dependency;
-  loader.parent_degrees = options.model == nn::ModelKind::kGcn;  // whose GraphConv takes them
+  // For GraphConv; a model of the user's may have one.
+  loader.parent_degrees =
+      options.model == nn::ModelKind::kGcn || options.model == nn::ModelKind::kOwn;
   // Other samplers do not use ids, and a device does not take them.
   if (labor && graph.ndata().contains(kIdColumn)) loader.node_ids = kIdColumn;
   if (sampling.balance_classes) loader.balance_by = kLabelColumn;

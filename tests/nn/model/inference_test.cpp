@@ -1,7 +1,6 @@
 #include "mezzo/nn/model/inference.h"
 
 #include <torch/nn/modules/dropout.h>
-#include <torch/nn/modules/linear.h>
 
 #include "mezzo/amp/precision.h"
 #include "mezzo/graph/graph.h"
@@ -9,6 +8,7 @@
 #include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/ops/ops.h"
+#include "mezzo/sampling/blocks/block_sampler.h"
 
 #include "support/graphs.h"
 #include "support/nn_reference.h"
@@ -145,12 +145,10 @@ struct OwnImpl : torch::nn::Module {
     first = register_module("first", nn::GATConv(kWidth, 4, {.num_heads = 2}));
     second = register_module("second", nn::SAGEConv(8, kClasses));
   }
-  at::Tensor layer(std::int64_t index, const Topology& topology, const at::Tensor& h) {
+  std::int64_t num_layers() const { return 2; }
+  at::Tensor forward_layer(std::int64_t index, const Topology& topology, const at::Tensor& h) {
     if (index == 0) return at::relu(first(topology, dropout(h)));
     return second(topology, h.flatten(1));
-  }
-  at::Tensor forward(const nn::ModelInput& input, const at::Tensor& h) {
-    return layer(1, input.layer(1), layer(0, input.layer(0), h));
   }
   torch::nn::Dropout dropout{nullptr};
   nn::GATConv first{nullptr};
@@ -158,55 +156,89 @@ struct OwnImpl : torch::nn::Module {
 };
 TORCH_MODULE(Own);
 
+/// A module without parameters, whose layers return the means of the neighbours, or `keeps` rows.
+struct MeansImpl : torch::nn::Module {
+  explicit MeansImpl(std::int64_t layers, std::int64_t rows = -1) : count(layers), keeps(rows) {}
+  std::int64_t num_layers() const { return count; }
+  at::Tensor forward_layer(std::int64_t /*index*/, const Topology& topology, const at::Tensor& h) {
+    const at::Tensor means = gspmm(topology, BinaryOp::kCopyLhs, ReduceOp::kMean, h, {});
+    return keeps < 0 ? means : means.narrow(0, 0, keeps);
+  }
+  std::int64_t count, keeps;
+};
+TORCH_MODULE(Means);
+
 TEST(Inference, of_a_module_runs_its_layers_on_all_nodes) {
-  Own model;
-  model->to(test_device(), at::kDouble);
+  Own own;
+  own->to(test_device(), at::kDouble);
   const at::Tensor x = features();
-  model->eval();
-  const at::Tensor expected = model(graph(), x).detach();
-  model->train();
-  const LayerForward layer = [&](std::int64_t index, const Topology& topology,
-                                 const at::Tensor& h) { return model->layer(index, topology, h); };
+  Model model = own;
+  const at::Tensor expected = whole(model, x);
+  own->eval();
+  const Topology& topology = graph().topology();
+  const at::Tensor hidden = own->forward_layer(0, topology, x);
+  EXPECT_TRUE(same_bits(expected, own->forward_layer(1, topology, hidden).detach()));
+  own->train();
   for (const std::int64_t batch_size : {1, 7, 60}) {
-    const at::Tensor got = inference(*model, 2, layer, graph(), x,
-                                     {.batch_size = batch_size, .device = test_device()});
+    const at::Tensor got =
+        inference(own, graph(), x, {.batch_size = batch_size, .device = test_device()});
     EXPECT_TRUE(same_sums(got, expected));
     EXPECT_FALSE(got.requires_grad());
   }
-  EXPECT_TRUE(model->is_training());
-  EXPECT_TRUE(model->dropout->is_training());
+  EXPECT_TRUE(own->is_training());
+  EXPECT_TRUE(own->dropout->is_training());
 }
 
 TEST(Inference, of_a_module_without_parameters_keeps_the_dtype_of_x) {
-  torch::nn::Identity none;
-  const LayerForward mean = [](std::int64_t /*index*/, const Topology& topology,
-                               const at::Tensor& h) {
-    return gspmm(topology, BinaryOp::kCopyLhs, ReduceOp::kMean, h, {});
-  };
+  const Means means(2);
   const at::Tensor x = features();
-  const InferenceOptions by_seven{.batch_size = 7, .device = test_device()},
-      at_once{.device = test_device()};
-  const at::Tensor got = inference(*none, 2, mean, graph(), x, by_seven);
+  const at::Tensor got = inference(means, graph(), x, {.batch_size = 7, .device = test_device()});
   EXPECT_EQ(got.scalar_type(), at::kDouble);
-  EXPECT_TRUE(same_sums(got, inference(*none, 2, mean, graph(), x, at_once)));
+  EXPECT_TRUE(same_sums(got, inference(means, graph(), x, {.device = test_device()})));
 }
 
 TEST(Inference, of_a_module_checks_the_layers) {
-  torch::nn::Identity none;
   const at::Tensor x = features();
-  const LayerForward same = [](std::int64_t /*index*/, const Topology& /*topology*/,
-                               const at::Tensor& h) { return h; };
-  const auto refusal = [&](std::int64_t num_layers, const LayerForward& layer,
-                           const at::Tensor& rows) {
+  const auto refusal = [&](std::int64_t num_layers, std::int64_t keeps, const at::Tensor& rows) {
     return error_of([&] {
-      inference(*none, num_layers, layer, graph(), rows,
+      inference(Means(num_layers, keeps), graph(), rows,
                 {.batch_size = 7, .device = test_device()});
     });
   };
-  EXPECT_TRUE(mentions(refusal(1, same, x), "inference:expectedlayer0toreturn7rows"));
-  EXPECT_TRUE(mentions(refusal(0, same, x), "inference:expectednum_layersofatleast1,got0"));
-  EXPECT_TRUE(mentions(refusal(1, {}, x), "inference:expectedalayerfunction,gotnone"));
-  EXPECT_TRUE(mentions(refusal(1, same, x.slice(0, 1)), "inference:expectedfloatingh[60,5]"));
+  EXPECT_TRUE(mentions(refusal(2, 3, x),
+                       "Model:expectedlayer0of2toreturn[7,...],onerowperdestination,got"));
+  EXPECT_TRUE(mentions(refusal(0, -1, x), "Model:expectednum_layersofatleast1,got0"));
+  EXPECT_TRUE(mentions(refusal(1, -1, x.slice(0, 1)), "inference:expectedfloatingh[60,5]"));
+  EXPECT_TRUE(mentions(error_of([&] { inference(Own(nullptr), graph(), x); }),
+                       "inference:expectedamodel,gotnone"));
+}
+
+TEST(Model, of_a_module_runs_blocks_shares_it_and_has_no_clone) {
+  Own own;
+  own->to(test_device(), at::kDouble);
+  Model model = own;
+  model->eval();
+  EXPECT_FALSE(own->is_training());
+  EXPECT_EQ(model->num_layers(), 2);
+  EXPECT_EQ(model->parameters().size(), own->parameters().size());
+  EXPECT_FALSE(model->named_parameters().contains("first.fc.weight"));
+  EXPECT_TRUE(model->named_parameters().contains("own.first.fc.weight"));
+  const BlockSampler sampler(graph(), {.fanouts = {kAllNeighbors, kAllNeighbors}});
+  const at::Tensor seeds = at::tensor({3, 14}, on_device(at::kLong));
+  Blocks blocks = sampler.sample(seeds);
+  const at::Tensor rows = features().index_select(0, blocks.front().src_nodes());
+  EXPECT_TRUE(
+      same_sums(model(blocks, rows).detach(), whole(model, features()).index_select(0, seeds)));
+  blocks.pop_back();
+  EXPECT_TRUE(mentions(error_of([&] { model(blocks, rows); }), "Model:expected2blocks,"));
+  const Topology& topology = graph().topology();
+  EXPECT_TRUE(
+      mentions(error_of([&] { model->forward_layer(0, topology, features(), {}, features()); }),
+               "Model:expectednoreceived_offset"));
+  EXPECT_TRUE(
+      mentions(error_of([&] { model->forward_layer(0, topology, features(), topology.src()); }),
+               "Model:expectednoedgeweights,whichthelayersofowndonottake"));
+  EXPECT_TRUE(mentions(error_of([&] { model->clone(); }), "cannotbecloned"));
 }
 
 TEST(ModelInput, has_a_structure_for_every_layer) {
