@@ -39,8 +39,8 @@ TEST(TuneCommand, writes_options_with_which_train_repeats_its_last_run) {
     EXPECT_TRUE(contains(text, line));
   }
   const json tuned = test::read_json(path);
-  EXPECT_EQ(tuned["trials"].size(), 6U);
-  EXPECT_EQ(tuned["best"].get<int>(), 5);
+  EXPECT_GE(tuned["trials"].size(), 6U);
+  EXPECT_EQ(tuned["trials"][tuned["best"].get<std::size_t>()]["epochs"], 360);
   const json trained = test::report_of(folder, {"train", "--config", output, "--threads", "1"});
   EXPECT_EQ(trained["history"], tuned["train"]["history"]);
   EXPECT_EQ(trained["test"], tuned["train"]["test"]);

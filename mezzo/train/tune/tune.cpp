@@ -115,7 +115,7 @@ class Search {
   bool choose_precision();
   std::optional<TrainOptions> next_candidate();
   std::vector<Trial> first_rung();
-  std::vector<Trial> next_rung(std::vector<Trial> trials, std::size_t rung);
+  std::vector<Trial> next_rung(std::vector<Trial> before, std::size_t rung);
   bool time_is_left(std::size_t rung) const;
   bool run_trial(Trial& trial);
   void record_trial(Trial& trial, const json& config);
@@ -303,16 +303,19 @@ std::vector<Trial> Search::first_rung() {
   return trials;
 }
 
-/// The trials of the best candidates of the rung before.
-std::vector<Trial> Search::next_rung(std::vector<Trial> trials, std::size_t rung) {
-  const std::size_t share = (trials.size() + kShareThatGoesOn - 1) / kShareThatGoesOn;
-  std::erase_if(trials, [](const Trial& trial) { return std::isnan(trial.score); });
-  std::sort(trials.begin(), trials.end(), is_better);
-  trials.resize(std::min(share, trials.size()));
-  for (std::size_t i = 0; i < trials.size(); ++i) {
-    trials[i].epochs = kRungEpochs[rung];
-    const bool runs = (i == 0 || time_is_left(rung)) && run_trial(trials[i]);
-    if (!runs) trials.resize(i);
+/// The trials of the best candidates of the rung before, and of the recommended one: what is chosen
+/// is no worse than that.
+std::vector<Trial> Search::next_rung(std::vector<Trial> before, std::size_t rung) {
+  const std::size_t share = (before.size() + kShareThatGoesOn - 1) / kShareThatGoesOn;
+  std::erase_if(before, [](const Trial& trial) { return std::isnan(trial.score); });
+  std::sort(before.begin(), before.end(), is_better);
+  std::vector<Trial> trials;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    Trial& trial = before[i];
+    const bool is_recommended = trial.candidate == 0;
+    if (i > 0 && !is_recommended && (i >= share || !time_is_left(rung))) continue;
+    trial.epochs = kRungEpochs[rung];
+    if (run_trial(trial)) trials.push_back(trial);
   }
   return trials;
 }

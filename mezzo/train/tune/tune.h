@@ -64,8 +64,9 @@ struct TuneCallbacks {
 /// recommended options, options.training, and draws from a grid of layers, widths, normalizations,
 /// skip, dropouts, rates, decays and normalize_features; each of at least 4 and at most 500 is a
 /// trial of 40 epochs until a third of the minutes is used. The best third goes on with 120 epochs
-/// until two thirds are used, and a third of these with 360. At least one candidate gets to the
-/// last. The patience is a quarter of the epochs. The time is checked between trials.
+/// until two thirds are used, and a third of these with 360. The best candidate and the recommended
+/// options go on in any case. The patience is a quarter of the epochs. The time is checked between
+/// trials.
 ///
 /// The precision, unless it is fixed, is amp::fastest_precision(), or what the doctor recommends
 /// for the recommended options, if that needs no further options; with mini-batches, a loss scale

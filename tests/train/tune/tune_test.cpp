@@ -7,6 +7,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -24,7 +25,7 @@ namespace {
 
 using test::two_rings;
 
-/// A search with eight candidates, then three, then one, by ticking_clock().
+/// A search with eight candidates, by ticking_clock().
 TuneOptions quick_search() {
   TuneOptions options;
   options.training = test::quick_options();
@@ -32,7 +33,7 @@ TuneOptions quick_search() {
   options.minutes = 0.4;
   return options;
 }
-constexpr std::size_t kTrials = 12;
+constexpr std::size_t kCandidates = 8;
 
 /// A clock that gives every trial one second.
 TuneCallbacks ticking_clock() {
@@ -43,7 +44,7 @@ TuneCallbacks ticking_clock() {
 
 /// Everything about the trials.
 std::string text_of(const TuneResult& result) {
-  std::string text = fmt::format("best {}\n", result.best.value_or(kTrials));
+  std::string text = fmt::format("best {}\n", result.best.value_or(result.trials.size()));
   for (const Trial& trial : result.trials) {
     text += fmt::format("{} {} {} {} {} {}\n", trial.candidate, trial.epochs, trial.score,
                         trial.seconds, trial.options.epochs, config_to_json(trial.options));
@@ -58,7 +59,6 @@ class TuneTest : public testing::Test {
 
 TEST_F(TuneTest, the_trials_depend_on_the_seed) {
   const TuneResult result = tune(two_rings(), options, ticking_clock());
-  EXPECT_EQ(result.trials.size(), kTrials);
   EXPECT_EQ(text_of(result), text_of(tune(two_rings(), options, ticking_clock())));
   options.training.seed = 4;
   const TuneResult other = tune(two_rings(), options, ticking_clock());
@@ -67,30 +67,55 @@ TEST_F(TuneTest, the_trials_depend_on_the_seed) {
   EXPECT_NE(config_to_json(drawn), config_to_json(result.trials[4].options));
 }
 
-TEST(Tune, a_third_of_the_candidates_goes_on_and_the_best_of_the_last_rung_wins) {
-  const TuneResult result = tune(two_rings(), quick_search(), ticking_clock());
-  ASSERT_EQ(result.trials.size(), kTrials);
-  std::vector<Trial> order(result.trials.begin(), result.trials.begin() + 8);
-  std::stable_sort(order.begin(), order.end(),
-                   [](const Trial& a, const Trial& b) { return a.score > b.score; });
-  for (std::size_t i = 0; i < kTrials; ++i) {
-    EXPECT_EQ(result.trials[i].epochs, i < 8 ? 40 : i < 11 ? 120 : 360) << i;
-    const std::int64_t expected = i < 8 ? static_cast<std::int64_t>(i) : order[i % 8].candidate;
-    if (i < 11) {
-      EXPECT_EQ(result.trials[i].candidate, expected) << i;
-    }
+std::vector<Trial> trials_of(const TuneResult& result, std::int64_t epochs) {
+  std::vector<Trial> trials;
+  for (const Trial& trial : result.trials) {
+    if (trial.epochs == epochs) trials.push_back(trial);
   }
-  EXPECT_EQ(result.best, kTrials - 1);
-  EXPECT_GT(result.trials.back().score, 0.5);
+  return trials;
 }
 
-TEST_F(TuneTest, one_candidate_reaches_the_last_rung_if_the_time_is_short) {
+/// The best `count` of the trials, and that of candidate 0.
+std::vector<std::int64_t> best_and_recommended(std::vector<Trial> trials, std::size_t count) {
+  std::stable_sort(trials.begin(), trials.end(), [](const Trial& a, const Trial& b) {
+    return std::pair(-a.score, a.candidate) < std::pair(-b.score, b.candidate);
+  });
+  std::vector<std::int64_t> candidates;
+  for (std::size_t i = 0; i < trials.size(); ++i) {
+    if (i < count || trials[i].candidate == 0) candidates.push_back(trials[i].candidate);
+  }
+  return candidates;
+}
+
+std::vector<std::int64_t> candidates_of(const std::vector<Trial>& trials) {
+  std::vector<std::int64_t> candidates;
+  for (const Trial& trial : trials) candidates.push_back(trial.candidate);
+  return candidates;
+}
+
+TEST_F(TuneTest, the_best_third_and_the_recommended_candidate_go_on) {
+  const TuneResult result = tune(two_rings(), options, ticking_clock());
+  const std::vector<Trial> first = trials_of(result, 40), second = trials_of(result, 120),
+                           last = trials_of(result, 360);
+  ASSERT_EQ(first.size(), kCandidates);
+  EXPECT_EQ(candidates_of(second), best_and_recommended(first, 3));
+  EXPECT_EQ(candidates_of(last), best_and_recommended(second, (second.size() + 2) / 3));
+  EXPECT_EQ(result.trials.size(), first.size() + second.size() + last.size());
+  ASSERT_TRUE(result.best);
+  const Trial& best = result.trials[*result.best];
+  EXPECT_EQ(best.epochs, 360);
+  EXPECT_EQ(best.candidate, best_and_recommended(last, 1)[0]);
+  EXPECT_GT(best.score, 0.5);
+}
+
+TEST_F(TuneTest, the_best_and_the_recommended_candidate_reach_the_last_rung_if_the_time_is_short) {
   options.minutes = 1e-6;
   const TuneResult result = tune(two_rings(), options, ticking_clock());
-  ASSERT_EQ(result.trials.size(), 6U);  // of four candidates
-  EXPECT_EQ(result.trials[4].epochs, 120);
-  EXPECT_EQ(result.trials[5].epochs, 360);
-  EXPECT_EQ(result.trials[5].candidate, result.trials[4].candidate);
+  ASSERT_EQ(trials_of(result, 40).size(), 4U);
+  for (const std::int64_t epochs : {120, 360}) {
+    EXPECT_EQ(candidates_of(trials_of(result, epochs)),
+              best_and_recommended(trials_of(result, epochs / 3), 1));
+  }
 }
 
 TEST_F(TuneTest, fixed_options_are_not_varied) {
@@ -133,7 +158,7 @@ TEST(Tune, every_model_has_candidates_that_fit_it) {
       options.training.layers = layers;
       options.fixed = {"precision", "layers"};
       options.minutes = 1e-6;
-      EXPECT_EQ(tune(two_rings(), options, ticking_clock()).trials.size(), 6U);
+      EXPECT_EQ(trials_of(tune(two_rings(), options, ticking_clock()), 40).size(), 4U);
     }
   });
 }
@@ -161,7 +186,7 @@ TEST_F(TuneTest, finished_trials_are_reused_after_an_interrupt) {
   EXPECT_TRUE(interrupted.best);
 
   callbacks.should_stop = {};
-  std::size_t first = kTrials;
+  std::size_t first = 100;
   callbacks.on_epoch = [&](const Trial& /*trial*/, const EpochRecord& /*record*/) {
     first = std::min(first, trials);
   };
@@ -170,9 +195,9 @@ TEST_F(TuneTest, finished_trials_are_reused_after_an_interrupt) {
   EXPECT_FALSE(resumed.interrupted);
   EXPECT_EQ(text_of(resumed), text_of(tune(two_rings(), quick_search(), ticking_clock())));
 
-  first = kTrials;
+  first = 100;
   EXPECT_EQ(text_of(tune(two_rings(), options, callbacks)), text_of(resumed));
-  EXPECT_EQ(first, kTrials) << "nothing runs";
+  EXPECT_EQ(first, 100U) << "nothing runs";
 }
 
 TEST_F(TuneTest, a_trial_that_failed_is_not_tried_again) {
