@@ -70,7 +70,7 @@ nn::ModelInput input_of(Blocks& blocks, const at::Tensor& edge_weight);
 nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_features,
                                std::int64_t num_classes);
 /// The options of a model for the problem.
-nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem);
+MEZZO_API nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem);
 
 /// The model of a run, on any device: `own` if the options are for one, else a new model of
 /// `architecture`, the result of model_options(). Throws InvalidArgument if `own` is missing or
@@ -81,7 +81,8 @@ nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture,
 /// Logits float32 [N, C] of `model` in evaluation mode and without gradient, in the precision of
 /// the options, on the problem's device; restores the training mode of every submodule. With
 /// sampling it computes layer by layer, in batches of nodes, from all neighbours. Allocates.
-at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options);
+MEZZO_API at::Tensor evaluate_logits(nn::Model& model, const Problem& problem,
+                                     const TrainOptions& options);
 
 /// The nodes that count in an evaluation: on a part of a data set its own nodes, else all.
 struct EvaluatedNodes {

@@ -154,13 +154,13 @@ at::Tensor drawn_mask(std::int64_t rows, std::uint64_t seed) {
 }
 
 TEST(MicroF1, is_the_harmonic_mean_of_precision_and_recall_over_all_known_entries) {
-  constexpr std::int64_t kRows = 30, kClasses = 4;
+  constexpr std::int64_t kRows = 30, kColumns = 4;
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
-    const at::Tensor logits = drawn_logits(kRows, kClasses, seed);
-    const at::Tensor entries = drawn_entries(kRows, kClasses, seed), mask = drawn_mask(kRows, seed);
+    const at::Tensor logits = drawn_logits(kRows, kColumns, seed);
+    const at::Tensor entries = drawn_entries(kRows, kColumns, seed), mask = drawn_mask(kRows, seed);
     double right = 0, predicted = 0, positive = 0;
     for (std::int64_t i = 0; i < kRows; ++i) {
-      for (std::int64_t c = 0; c < kClasses; ++c) {
+      for (std::int64_t c = 0; c < kColumns; ++c) {
         const auto entry = entries[i][c].item<std::uint8_t>();
         if (!mask[i].item<bool>() || entry == kNoEntry) continue;
         const bool says = logits[i][c].item<float>() > 0;
@@ -190,10 +190,10 @@ TEST(MicroF1, covers_the_extremes_and_counts_nan_as_wrong) {
 }
 
 TEST(MeanRocAuc, is_the_mean_of_the_shares_of_won_pairs_where_a_class_has_both) {
-  constexpr std::int64_t kRows = 40, kClasses = 4;
+  constexpr std::int64_t kRows = 40, kColumns = 4;
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
-    const at::Tensor logits = drawn_logits(kRows, kClasses, seed);
-    const at::Tensor entries = drawn_entries(kRows, kClasses, seed), mask = drawn_mask(kRows, seed);
+    const at::Tensor logits = drawn_logits(kRows, kColumns, seed);
+    const at::Tensor entries = drawn_entries(kRows, kColumns, seed), mask = drawn_mask(kRows, seed);
     // One class without an entry of 0 in the mask: it does not count.
     entries.select(1, 2).masked_fill_(entries.select(1, 2).eq(0).logical_and(mask), 1);
     EXPECT_TRUE(at::equal(classes_with_roc_auc(entries, mask), bools({1, 1, 0, 1})));
