@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -45,25 +46,44 @@ __device__ inline typename T::Storage narrowed(typename T::Accum x) {
   }
 }
 
-/// N adjacent elements, read or written by one instruction: 1, 2, 4, 8 or 16 bytes, aligned to
-/// their size.
+/// N adjacent elements, read or written by one instruction: 2, 4, 8 or 16 bytes, aligned to their
+/// size. 16-bit elements are pairs in words: the compiler splits single ones as soon as they are
+/// loaded, and then a load waits for the one before it.
 template <class T, int N>
 struct alignas(N * sizeof(typename T::Storage)) Pack {
-  typename T::Storage element[N];
+  using Storage = typename T::Storage;
+  using Word = std::conditional_t<sizeof(Storage) == 2 && N % 2 == 0, std::uint32_t, Storage>;
+  Word word[N * sizeof(Storage) / sizeof(Word)];
 };
+
+/// The pack at `from`, or zeros unless `wanted`.
+template <class T, int N>
+__device__ inline Pack<T, N> load_pack(const typename T::Storage* from, bool wanted = true) {
+  Pack<T, N> pack = {};
+  if (wanted) pack = *reinterpret_cast<const Pack<T, N>*>(from);
+  return pack;
+}
+
+template <class T, int N>
+__device__ inline void widen(const Pack<T, N>& pack, typename T::Accum (&to)[N]) {
+  typename T::Storage element[N];
+  memcpy(element, &pack, sizeof(pack));
+#pragma unroll
+  for (int i = 0; i < N; ++i) to[i] = widened(element[i]);
+}
 
 template <class T, int N>
 __device__ inline void load(const typename T::Storage* from, typename T::Accum (&to)[N]) {
-  const auto pack = *reinterpret_cast<const Pack<T, N>*>(from);
-#pragma unroll
-  for (int i = 0; i < N; ++i) to[i] = widened(pack.element[i]);
+  widen(load_pack<T, N>(from), to);
 }
 
 template <class T, int N>
 __device__ inline void store(const typename T::Accum (&from)[N], typename T::Storage* to) {
-  Pack<T, N> pack;
+  typename T::Storage element[N];
 #pragma unroll
-  for (int i = 0; i < N; ++i) pack.element[i] = narrowed<T>(from[i]);
+  for (int i = 0; i < N; ++i) element[i] = narrowed<T>(from[i]);
+  Pack<T, N> pack;
+  memcpy(&pack, element, sizeof(pack));
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 

@@ -211,15 +211,14 @@ __device__ inline void for_entries(const LaneShape& shape, EntryRange range, con
           const int owner = lane - pack + from + j;
           const std::int64_t row = __shfl_sync(kAllLanes, row_begin, owner);
           taken[j] = rows.inside && begin + (from + j) * at_once + side < length;
-          if (taken[j]) packs[j] = *reinterpret_cast<const Pack<T, N>*>(rows.first + row);
+          packs[j] = load_pack<T, N>(rows.first + row, taken[j]);
         }
       }
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
         if (from + j < steps) {
           typename T::Accum x[N];
-#pragma unroll
-          for (int i = 0; i < N; ++i) x[i] = widened(packs[j].element[i]);
+          widen(packs[j], x);
           use(x, taken[j], from + j, lane - pack + from + j);
         }
       }

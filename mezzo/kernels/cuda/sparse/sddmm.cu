@@ -154,12 +154,11 @@ template <class T, int N>
 using DotPack = std::conditional_t<N == 1, typename T::Accum, Pack<T, N>>;
 
 template <class T, int N>
-__device__ inline DotPack<T, N> load_pack(const Operand& operand, std::int64_t at) {
+__device__ inline DotPack<T, N> dot_pack(const Operand& operand, std::int64_t at) {
   if constexpr (N == 1) {
     return number_at<T>(operand.data, operand.is_accum, at);
   } else {
-    const auto* from = static_cast<const typename T::Storage*>(operand.data) + at;
-    return *reinterpret_cast<const Pack<T, N>*>(from);
+    return load_pack<T, N>(static_cast<const typename T::Storage*>(operand.data) + at);
   }
 }
 
@@ -169,8 +168,11 @@ __device__ inline typename T::Accum dot_of(const DotPack<T, N>& x, const DotPack
   if constexpr (N == 1) {
     sum += x * y;
   } else {
+    typename T::Accum a[N], b[N];
+    widen(x, a);
+    widen(y, b);
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum += widened(x.element[k]) * widened(y.element[k]);
+    for (int k = 0; k < N; ++k) sum += a[k] * b[k];
   }
   return sum;
 }
@@ -222,12 +224,12 @@ __global__ void __launch_bounds__(SddmmTuning::kThreads, SddmmTuning::kBlocks)
       DotPack<T, N> x[kUnroll];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        x[u] = load_pack<T, N>(other.operand, other_at[u] + d * other.step);
+        x[u] = dot_pack<T, N>(other.operand, other_at[u] + d * other.step);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t at = own_at[u] + d * own.step;
-        if (at != cached_at) cached = load_pack<T, N>(own.operand, at);
+        if (at != cached_at) cached = dot_pack<T, N>(own.operand, at);
         cached_at = at;
         sum[u] = dot_of<T, N>(cached, x[u], sum[u]);
       }

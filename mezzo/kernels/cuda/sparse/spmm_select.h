@@ -38,16 +38,17 @@ __device__ inline void choose_entries(const RowSums& s, const SpmmWork& work, co
     s.x_rows.at(work.row, work.range.begin, positions, rows);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      packs[u] = *reinterpret_cast<const Pack<T, N>*>(x + rows[u] * s.x.length);
+      packs[u] = load_pack<T, N>(x + rows[u] * s.x.length);
     }
     // An edge that is read again past the end of the row does not win over itself.
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
+      typename T::Accum values[N];
+      widen(packs[u], values);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        const auto value = widened(packs[u].element[i]);
-        if (best[i].position >= 0 && !wins(largest, value, best[i].value)) continue;
-        best[i] = {value, positions[u]};
+        if (best[i].position >= 0 && !wins(largest, values[i], best[i].value)) continue;
+        best[i] = {values[i], positions[u]};
       }
     }
   }

@@ -75,7 +75,8 @@ __device__ inline void read_factors(const RowSums& s, const SpmmWork& work,
 }
 
 /// Adds every `ways`-th edge from number `way` on to `sum`. Loads several edges before it uses the
-/// first; past the end it reloads the last one and ignores it.
+/// first; past the end it adds zeros, because a branch there would move each load behind the sum of
+/// the one before.
 template <class T, int N, bool kWeighted>
 __device__ inline void add_entries(const RowSums& s, const SpmmWork& work, const ColumnPlace& at,
                                    int way, typename T::Accum (&sum)[N]) {
@@ -93,21 +94,17 @@ __device__ inline void add_entries(const RowSums& s, const SpmmWork& work, const
     s.x_rows.at(work.row, work.range.begin, positions, rows);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      packs[u] = *reinterpret_cast<const Pack<T, N>*>(x + rows[u] * s.x.length);
+      packs[u] = load_pack<T, N>(x + rows[u] * s.x.length, first + u * s.ways < count);
     }
     if constexpr (kWeighted) read_factors<T>(s, work, positions, at.weight, factors);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      if (first + u * s.ways >= count) break;
+      A values[N];
+      widen(packs[u], values);
+      // Not 0 * weight, which is NaN if the weight is not finite.
+      if (kWeighted && first + u * s.ways >= count) factors[u] = A(0);
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const A value = widened(packs[u].element[i]);
-        if constexpr (kWeighted) {
-          sum[i] += factors[u] * value;
-        } else {
-          sum[i] += value;
-        }
-      }
+      for (int i = 0; i < N; ++i) sum[i] += kWeighted ? factors[u] * values[i] : values[i];
     }
   }
 }
