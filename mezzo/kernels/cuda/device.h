@@ -18,6 +18,12 @@ namespace mezzo::kernels::cuda {
 
 inline constexpr int kWarpLanes = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
+/// Edges whose rows a lane loads before it uses the first.
+inline constexpr int kEntriesAhead = 4;
+
+__device__ inline int lane_of_warp() {
+  return static_cast<int>(threadIdx.x) % kWarpLanes;
+}
 
 // ---- numbers
 
@@ -205,6 +211,23 @@ constexpr int widest_pack(std::int64_t count) {
 
 inline bool is_aligned(const void* data, std::int64_t bytes) {
   return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0;
+}
+
+/// Calls f.operator()<N>() for the largest N such that packs of N elements divide a head's features
+/// and match the alignment of the addresses (combined by bitwise or).
+template <class T, class F, int N = 16 / static_cast<int>(sizeof(typename T::Storage))>
+void visit_pack(std::int64_t features, std::uintptr_t addresses, const F& f) {
+  if constexpr (N > 1) {
+    if (features % N != 0 || addresses % (N * sizeof(typename T::Storage)) != 0) {
+      visit_pack<T, F, N / 2>(features, addresses, f);
+      return;
+    }
+  }
+  f.template operator()<N>();
+}
+
+inline std::uintptr_t address_of(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data);
 }
 
 /// Queues `kernel` on `stream`; does nothing for an empty grid. Kernels take their parameters by

@@ -37,4 +37,29 @@ __device__ inline A sum_lanes(A x, int apart, int width) {
   return join_lanes(x, apart, width, [](A a, A b) { return a + b; });
 }
 
+/// Sums each parts[j] over groups of `lanes` adjacent lanes (a power of 2), in the order of
+/// group_sum() but with fewer shuffles: after each exchange a lane keeps half of the numbers. Lane
+/// l of a group gets number l + i * lanes in parts[i]. All lanes of the warp must call it.
+template <class A>
+__device__ inline void sum_parts(A (&parts)[kEntriesAhead], int lanes) {
+  static_assert(kEntriesAhead == 4);
+  const int lane = lane_of_warp() & (lanes - 1);
+  const auto half = [lane](A low, A high, int step) {
+    const bool upper = (lane & step) != 0;
+    return (upper ? high : low) + __shfl_xor_sync(kAllLanes, upper ? low : high, step);
+  };
+  if (lanes == 1) return;
+  if (lanes == 2) {
+    parts[0] = half(parts[0], parts[1], 1);
+    parts[1] = half(parts[2], parts[3], 1);
+    return;
+  }
+  A sum = half(half(parts[0], parts[2], lanes / 2), half(parts[1], parts[3], lanes / 2), lanes / 4);
+  if (lanes > 16) sum += __shfl_xor_sync(kAllLanes, sum, 4);
+  if (lanes > 8) sum += __shfl_xor_sync(kAllLanes, sum, 2);
+  if (lanes > 4) sum += __shfl_xor_sync(kAllLanes, sum, 1);
+  // Number j is in the lanes from j * lanes / 4 on.
+  parts[0] = __shfl_sync(kAllLanes, sum, lane_of_warp() - lane + lane % 4 * (lanes / 4));
+}
+
 }  // namespace mezzo::kernels::cuda

@@ -50,12 +50,13 @@ __device__ void attend(const AttentionArgs& a, const LaneShape& shape, const Hub
           weight = weight * factors.dropout_factor * factors.edge_weight;
         }
       },
-      [&](const A(&x)[N], bool /*taken*/, int /*step*/, int owner) {
-        const A entry_weight = __shfl_sync(kAllLanes, weight, owner);
+      [&](const A(&x)[N], bool taken, int owner) {
+        const A weight_of_owner = __shfl_sync(kAllLanes, weight, owner);
+        const A entry_weight = taken ? weight_of_owner : A(0);
 #pragma unroll
         for (int i = 0; i < N; ++i) row[i] += entry_weight * x[i];
       },
-      [](std::int64_t /*entry*/, bool /*mine*/) {});
+      [](std::int64_t /*entry*/, bool /*mine*/, A /*number*/) {});
   A sum = group_sum(lane_sum, shape.item);
   add_entries(shape, row);
   if (!works) return;

@@ -138,25 +138,25 @@ __device__ void attend_back(const AttentionGradArgs& a, const Window& window,
   const GatheredPacks<T> rows = {static_cast<const Storage*>(a.grad) + column, a.heads * a.features,
                                  inside};
   Recomputed<A> mine_of;
-  A product = 0, score_grad = 0, row[N] = {};
+  A score_grad = 0, row[N] = {};
   for_entries<T, N>(
       shape, part.range, a.entries.first, rows,
       [&](std::int64_t entry, std::int64_t destination, bool mine) {
         mine_of = {};
         if (mine) mine_of = recompute<T>(a, entry, destination, head, sent, kept_factor);
       },
-      [&](const A(&x)[N], bool /*taken*/, int step, int owner) {
-        const A weight = __shfl_sync(kAllLanes, mine_of.weight, owner);
+      [&](const A(&x)[N], bool taken, int owner) {
+        const A weight_of_owner = __shfl_sync(kAllLanes, mine_of.weight, owner);
+        const A weight = taken ? weight_of_owner : A(0);
         A dot = 0;
 #pragma unroll
         for (int i = 0; i < N; ++i) {
           row[i] += weight * x[i];
           dot += own[i] * x[i];
         }
-        dot = group_sum(dot, shape.entry);
-        if (pack_of_lane(shape) == step) product = dot;
+        return dot;
       },
-      [&](std::int64_t entry, bool mine) {
+      [&](std::int64_t entry, bool mine, A product) {
         if (!mine) return;
         A& before = sum_grad_of<A>(a, entry, head);
         if (!window.first) product += before;

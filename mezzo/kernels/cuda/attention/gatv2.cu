@@ -49,18 +49,16 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
     const OwnPack<T, N> own(pairs, part.row, head, pack, inside);
     const GatheredPacks<T> others = {static_cast<const typename T::Storage*>(pairs.other) + own.at,
                                      pairs.heads * pairs.features, inside};
-    A score = 0;
     for_entries<T, N>(
         shape, part.range, a.entries.first, others,
         [](std::int64_t /*entry*/, std::int64_t /*id*/, bool /*mine*/) {},
-        [&](const A(&x)[N], bool /*taken*/, int step, int /*owner*/) {
-          A sum = 0;
+        [&](const A(&x)[N], bool /*taken*/, int /*owner*/) {
+          A part = 0;
 #pragma unroll
-          for (int i = 0; i < N; ++i) sum += own.attn[i] * leaky_relu(own.own[i] + x[i], slope);
-          sum = group_sum(sum, shape.entry);
-          if (pack_of_lane(shape) == step) score = sum;
+          for (int i = 0; i < N; ++i) part += own.attn[i] * leaky_relu(own.own[i] + x[i], slope);
+          return part;
         },
-        [&](std::int64_t entry, bool mine) {
+        [&](std::int64_t entry, bool mine, A score) {
           if (!mine) return;
           A& stored =
               static_cast<A*>(a.scores)[id_at(a.entries.second, entry) * pairs.heads + head];
@@ -128,7 +126,7 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
                               a.grad)[id_at(a.entries.second, entry) * pairs.heads + head]
                         : A(0);
           },
-          [&](const A(&x)[N], bool taken, int /*step*/, int owner) {
+          [&](const A(&x)[N], bool taken, int owner) {
             const A above = __shfl_sync(kAllLanes, grad, owner), below = above * slope;
             if (!taken) return;
 #pragma unroll
@@ -139,7 +137,7 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
               attn_sum[i] += share * sum;
             }
           },
-          [](std::int64_t /*entry*/, bool /*mine*/) {});
+          [](std::int64_t /*entry*/, bool /*mine*/, A /*number*/) {});
       add_entries(shape, own_sum);
       if (part.row < 0 || a.own_grad == nullptr || !stores(shape) || !inside) return;
       if (part.partial >= 0) {

@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
-#include "mezzo/kernels/cuda/device.h"
+#include "mezzo/kernels/cuda/row_lanes.h"
 #include "mezzo/kernels/cuda/sparse/hubs.h"
 
 // Mapping of rows to lanes in kernels that work by head. An item is a row (or a long row's part of
@@ -19,7 +20,6 @@ struct HeadLaunch {
   static constexpr int kMostBlocks = 1 << 30;
   static constexpr int kMostSlabs = 65535;
   static constexpr int kSlabBytes = 128;  ///< per gathered row, so that a slab stays in the L2
-  static constexpr int kPacksAhead = 4;   ///< pending loads per lane
 };
 
 /// Lanes per group (`item`) and lanes per edge (`entry`). Each lane reads a pack of features.
@@ -33,9 +33,6 @@ constexpr int entries_at_once(const LaneShape& shape) {
   return shape.item / shape.entry;
 }
 
-__device__ inline int lane_of_warp() {
-  return static_cast<int>(threadIdx.x) % kWarpLanes;
-}
 /// Index of this lane's pack among adjacent ones.
 __device__ inline int pack_of_lane(const LaneShape& shape) {
   return lane_of_warp() & (shape.entry - 1);
@@ -61,23 +58,6 @@ constexpr LaneShape shape_for_rows(int entry_lanes, std::int64_t num_rows,
   const std::int64_t mean = num_rows > 0 ? num_entries / num_rows : 0;
   const int lanes = mean > 16 ? 32 : (mean > 8 ? 16 : 8);
   return {lanes > entry_lanes ? lanes : entry_lanes, entry_lanes};
-}
-
-/// Calls f.operator()<N>() for the largest N such that packs of N elements divide a head's features
-/// and match the alignment of the addresses (combined by bitwise or).
-template <class T, class F, int N = 16 / static_cast<int>(sizeof(typename T::Storage))>
-void visit_pack(std::int64_t features, std::uintptr_t addresses, const F& f) {
-  if constexpr (N > 1) {
-    if (features % N != 0 || addresses % (N * sizeof(typename T::Storage)) != 0) {
-      visit_pack<T, F, N / 2>(features, addresses, f);
-      return;
-    }
-  }
-  f.template operator()<N>();
-}
-
-inline std::uintptr_t address_of(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data);
 }
 
 /// Splits rows into slabs of a few heads, or of a part of one head's features. blockIdx.y is the
@@ -174,16 +154,18 @@ struct GatheredPacks {
 
 /// Processes the edges of the group's item in chunks, one edge per lane. For every chunk:
 ///     own(entry, id, mine): the lane's own edge and its first id; `mine` is false past the end
-///     use(x, taken, step, owner) for each edge whose features the lane reads: x is its pack, or
-///         zeros if not `taken`; `owner` is the lane of the warp that owns the edge, number `step`
-///         among adjacent lanes
-///     done(entry, mine)
+///     use(x, taken, owner) for edges whose features the lane reads: x is its pack, or zeros if not
+///         `taken`, which it may be past the end; `owner` is the lane of the warp that owns the
+///         edge. Returns the lane's part of a number of the edge, or nothing
+///     done(entry, mine, number): the sum of the parts of the lane's own edge; 0 without parts
 /// All lanes of the warp take part in all calls.
 template <class T, int N, class Own, class Use, class Done>
 __device__ inline void for_entries(const LaneShape& shape, EntryRange range, const Ids& ids,
                                    const GatheredPacks<T>& rows, const Own& own, const Use& use,
                                    const Done& done) {
-  constexpr int kAhead = HeadLaunch::kPacksAhead;
+  using A = typename T::Accum;
+  constexpr int kAhead = kEntriesAhead;
+  constexpr bool kSums = !std::is_void_v<std::invoke_result_t<Use, const A(&)[N], bool, int>>;
   const int lane = lane_of_warp(), at_once = entries_at_once(shape);
   const int pack = pack_of_lane(shape), side = (lane & (shape.item - 1)) / shape.entry;
   // int suffices: long rows are split into parts.
@@ -200,30 +182,35 @@ __device__ inline void for_entries(const LaneShape& shape, EntryRange range, con
     const std::int64_t id = mine ? id_at(ids, entry) : 0;
     const std::int64_t row_begin = id * rows.row_length;
     own(entry, id, mine);
-    const int left = longest - begin;
-    const int steps = left < shape.item ? (left + at_once - 1) / at_once : shape.entry;
-    for (int from = 0; from < steps; from += kAhead) {
-      Pack<T, N> packs[kAhead] = {};
-      bool taken[kAhead] = {};
+    A number = 0;
+    // The edges of step s are the lanes' own edges whose pack is s.
+    for (int from = 0; from < shape.entry && begin + from * at_once < longest; from += kAhead) {
+      Pack<T, N> packs[kAhead];
+      bool taken[kAhead];
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
-        if (from + j < steps) {
-          const int owner = lane - pack + from + j;
-          const std::int64_t row = __shfl_sync(kAllLanes, row_begin, owner);
-          taken[j] = rows.inside && begin + (from + j) * at_once + side < length;
-          packs[j] = load_pack<T, N>(rows.first + row, taken[j]);
+        const std::int64_t row = __shfl_sync(kAllLanes, row_begin, lane - pack + from + j);
+        taken[j] =
+            rows.inside && from + j < shape.entry && begin + (from + j) * at_once + side < length;
+        packs[j] = load_pack<T, N>(rows.first + row, taken[j]);
+      }
+      A parts[kAhead] = {};
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        A x[N];
+        widen(packs[j], x);
+        if constexpr (kSums) {
+          parts[j] = use(x, taken[j], lane - pack + from + j);
+        } else {
+          use(x, taken[j], lane - pack + from + j);
         }
       }
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) {
-        if (from + j < steps) {
-          typename T::Accum x[N];
-          widen(packs[j], x);
-          use(x, taken[j], from + j, lane - pack + from + j);
-        }
+      if constexpr (kSums) {
+        sum_parts(parts, shape.entry);
+        if (pack / kAhead == from / kAhead) number = parts[0];
       }
     }
-    done(entry, mine);
+    done(entry, mine, number);
   }
 }
 

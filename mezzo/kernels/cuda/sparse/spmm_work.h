@@ -85,7 +85,7 @@ __device__ inline void numbers_at(const Operand& operand, const std::int64_t (&a
   }
 }
 
-inline RowPicker row_picker(const Ids& ids) {
+__host__ __device__ inline RowPicker row_picker(const Ids& ids) {
   if (ids.is_int64) return {nullptr, static_cast<const std::int64_t*>(ids.data), false};
   return {static_cast<const std::int32_t*>(ids.data), nullptr, false};
 }
