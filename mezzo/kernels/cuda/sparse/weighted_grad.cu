@@ -5,6 +5,7 @@
 #include "mezzo/kernels/cuda/kernels.h"
 #include "mezzo/kernels/cuda/row_lanes.h"
 #include "mezzo/kernels/cuda/sparse/hub_sums.h"
+#include "mezzo/kernels/cuda/sparse/spmm_work.h"
 
 // Gradients of a weighted sum of rows. A unit of work is one head of one row, or of the part of a
 // long row in one chunk of the edges. Adjacent lanes hold its features in packs, and several such
@@ -47,8 +48,14 @@ class SlabSum {
 
   __device__ SlabSum(const WeightedGradArgs& a, const UnitLanes& lanes, const Unit<Accum>& unit,
                      std::int64_t slab)
-      : a_(a), lanes_(lanes), unit_(unit), dots_(slab == 0) {
-    const int lane = static_cast<int>(threadIdx.x) & (lanes.features * lanes.entries - 1);
+      : a_(a),
+        lanes_(lanes),
+        unit_(unit),
+        dots_(slab == 0),
+        others_(row_picker(a.entries.first)),
+        edges_(row_picker(a.entries.second)),
+        count_(static_cast<int>(unit.range.end - unit.range.begin)) {
+    const int lane = lane_of_warp() & (lanes.features * lanes.entries - 1);
     feature_lane_ = lane & (lanes.features - 1);
     entry_lane_ = lane / lanes.features;
     const std::int64_t slab_features = std::int64_t{lanes.features} * kPacks * N;
@@ -56,36 +63,21 @@ class SlabSum {
     own_ = static_cast<const Storage*>(a.own) + (unit.row * a.heads + unit.head) * a.features;
     const auto* scales = static_cast<const Accum*>(a.own_scale);
     // An empty row is 0, which an infinite scale would turn into NaN.
-    const bool scaled = scales != nullptr && unit.range.begin < unit.range.end;
-    own_scale_ = scaled ? scales[unit.row] : Accum(1);
+    own_scale_ = scales != nullptr && count_ > 0 ? scales[unit.row] : Accum(1);
   }
 
   __device__ void run() {
     if (dots_) load_own();
-    const EntryRange range = unit_.range;
-    std::int64_t entry = range.begin + entry_lane_;
-    std::int64_t other = entry < range.end ? id_at(a_.entries.first, entry) : 0;
-    while (__any_sync(kAllLanes, entry < range.end)) {
-      // Prefetches the next row's id while this row is read.
-      const std::int64_t next = entry + lanes_.entries;
-      const std::int64_t next_other = next < range.end ? id_at(a_.entries.first, next) : 0;
-      const bool mine = entry < range.end;
-      const Accum scale = mine ? other_scale(other) : Accum(0);
-      Accum dot = mine ? add_entry(entry, other, scale) : Accum(0);
-      if (dots_) {
-        dot = group_sum(dot, lanes_.features);
-        if (mine && feature_lane_ == 0) {
-          store_number<T>(dot * scale * own_scale_, a_.weight_grad, a_.weight_grad_is_accum,
-                          entry * a_.heads + unit_.head);
-        }
-      }
-      entry = next;
-      other = next_other;
+    const int step = kEntriesAhead * lanes_.entries;
+    for (int first = entry_lane_; __any_sync(kAllLanes, first < count_); first += step) {
+      add_entries(first);
     }
     if (a_.own_grad != nullptr) store_sum();
   }
 
  private:
+  using Numbers = Accum[kEntriesAhead];
+
   __device__ std::int64_t feature(int pack) const {
     return first_ + std::int64_t{pack} * lanes_.features * N;
   }
@@ -93,55 +85,109 @@ class SlabSum {
   __device__ void load_own() {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (unit_.range.begin < unit_.range.end && feature(k) < a_.features) {
-        load<T, N>(own_ + feature(k), own_values_[k]);
+      if (count_ > 0 && feature(k) < a_.features) load<T, N>(own_ + feature(k), own_values_[k]);
+    }
+  }
+
+  /// Adds edges number first, first + lanes_.entries, ... of the row. Loads all their rows before
+  /// it uses one; past the end it adds zeros.
+  __device__ void add_entries(int first) {
+    int positions[kEntriesAhead];
+    std::int64_t others[kEntriesAhead] = {};
+    Numbers scales, weights = {};
+#pragma unroll
+    for (int j = 0; j < kEntriesAhead; ++j) {
+      positions[j] = min(first + j * lanes_.entries, count_ - 1);
+      scales[j] = Accum(1);
+    }
+    const bool any = first < count_;
+    if (any) {
+      others_.at(unit_.row, unit_.range.begin, positions, others);
+      if (a_.other_scale != nullptr) {
+        numbers_at<T>(Operand{.data = a_.other_scale, .is_accum = true}, others, scales);
       }
+      if (a_.own_grad != nullptr) read_weights(positions, weights);
     }
-  }
-
-  __device__ Accum other_scale(std::int64_t other) const {
-    const auto* scales = static_cast<const Accum*>(a_.other_scale);
-    return scales != nullptr ? scales[other] : Accum(1);
-  }
-
-  /// This lane's part of the edge's dot product.
-  __device__ Accum add_entry(std::int64_t entry, std::int64_t other, Accum scale) {
-    const Storage* x =
-        static_cast<const Storage*>(a_.other) + (other * a_.heads + unit_.head) * a_.features;
-    Accum weight = 0;
-    if (a_.own_grad != nullptr) {
-      const std::int64_t at = id_at(a_.entries.second, entry) * a_.weight.length;
-      weight = number_at<T>(a_.weight.data, a_.weight.is_accum,
-                            at + (a_.weight.length == 1 ? 0 : unit_.head)) *
-               scale;
+    const Storage* rows[kEntriesAhead];
+    bool mine[kEntriesAhead];
+#pragma unroll
+    for (int j = 0; j < kEntriesAhead; ++j) {
+      rows[j] =
+          static_cast<const Storage*>(a_.other) + (others[j] * a_.heads + unit_.head) * a_.features;
+      mine[j] = first + j * lanes_.entries < count_;
+      weights[j] = mine[j] ? weights[j] * scales[j] : Accum(0);
     }
-    Accum dot = 0;
+    Numbers dots = {};
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (feature(k) >= a_.features) continue;
-      Accum values[N];
-      load<T, N>(x + feature(k), values);
+      Pack<T, N> packs[kEntriesAhead];
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        sum_[k][i] += weight * values[i];
-        if (dots_) dot += own_values_[k][i] * values[i];
+      for (int j = 0; j < kEntriesAhead; ++j) {
+        packs[j] = load_pack<T, N>(rows[j] + feature(k), mine[j] && feature(k) < a_.features);
+      }
+#pragma unroll
+      for (int j = 0; j < kEntriesAhead; ++j) {
+        Accum values[N];
+        widen(packs[j], values);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          sum_[k][i] += weights[j] * values[i];
+          dots[j] += own_values_[k][i] * values[i];
+        }
       }
     }
-    if (dots_ && lanes_.slabs > 1) dot += rest_of_dot(x);
-    return dot;
+    if (!dots_) return;
+    if (lanes_.slabs > 1 && any) add_rest_of_dots(rows, dots);
+    store_dots(first, scales, dots);
   }
 
-  /// Dot product of the features after the first slab.
-  __device__ Accum rest_of_dot(const Storage* x) const {
-    Accum dot = 0;
-    for (std::int64_t f = feature(kPacks); f < a_.features; f += lanes_.features * N) {
-      Accum values[N], own[N];
-      load<T, N>(x + f, values);
-      load<T, N>(own_ + f, own);
+  __device__ void read_weights(const int (&positions)[kEntriesAhead], Numbers& weights) const {
+    std::int64_t at[kEntriesAhead];
+    edges_.at(unit_.row, unit_.range.begin, positions, at);
 #pragma unroll
-      for (int i = 0; i < N; ++i) dot += own[i] * values[i];
+    for (int j = 0; j < kEntriesAhead; ++j) {
+      at[j] = at[j] * a_.weight.length + (a_.weight.length == 1 ? 0 : unit_.head);
     }
-    return dot;
+    numbers_at<T>(Operand{.data = a_.weight.data, .is_accum = a_.weight.is_accum}, at, weights);
+  }
+
+  /// The features after the first slab.
+  __device__ void add_rest_of_dots(const Storage* const (&rows)[kEntriesAhead],
+                                   Numbers& dots) const {
+    Numbers rest = {};
+    for (std::int64_t f = feature(kPacks); f < a_.features; f += lanes_.features * N) {
+      Accum own[N];
+      load<T, N>(own_ + f, own);
+      Pack<T, N> packs[kEntriesAhead];
+#pragma unroll
+      for (int j = 0; j < kEntriesAhead; ++j) packs[j] = load_pack<T, N>(rows[j] + f);
+#pragma unroll
+      for (int j = 0; j < kEntriesAhead; ++j) {
+        Accum values[N];
+        widen(packs[j], values);
+#pragma unroll
+        for (int i = 0; i < N; ++i) rest[j] += own[i] * values[i];
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kEntriesAhead; ++j) dots[j] += rest[j];
+  }
+
+  __device__ void store_dots(int first, const Numbers& scales, Numbers& dots) const {
+    sum_parts(dots, lanes_.features);
+#pragma unroll
+    for (int i = 0; i < kEntriesAhead; ++i) {
+      const int number = feature_lane_ + i * lanes_.features;
+      const int position = first + number * lanes_.entries;
+      if (number >= kEntriesAhead || position >= count_) continue;
+      Accum scale = scales[0];
+#pragma unroll
+      for (int j = 1; j < kEntriesAhead; ++j) {
+        if (number == j) scale = scales[j];
+      }
+      store_number<T>(dots[i] * scale * own_scale_, a_.weight_grad, a_.weight_grad_is_accum,
+                      (unit_.range.begin + position) * a_.heads + unit_.head);
+    }
   }
 
   __device__ void store_sum() {
@@ -169,6 +215,8 @@ class SlabSum {
   const UnitLanes& lanes_;
   const Unit<Accum>& unit_;
   const bool dots_;
+  const RowPicker others_, edges_;
+  const int count_;
   int feature_lane_, entry_lane_;
   std::int64_t first_;
   const Storage* own_;
@@ -268,14 +316,6 @@ void launch_weighted_grad(const WeightedGradArgs& args, const CudaLaunch& contex
                      context.stream);
 }
 
-/// Whether each head of each array is aligned to packs of N elements.
-template <class T, int N>
-bool fits(const WeightedGradArgs& a) {
-  constexpr auto kBytes = static_cast<std::int64_t>(N * sizeof(typename T::Storage));
-  return a.features % N == 0 && is_aligned(a.own, kBytes) && is_aligned(a.other, kBytes) &&
-         is_aligned(a.own_grad, kBytes);
-}
-
 }  // namespace
 
 template <>
@@ -290,18 +330,9 @@ template <>
 void Kernel<WeightedGradArgs>::run(const WeightedGradArgs& args, const CudaLaunch& context) {
   if (args.row_end == 0 || args.heads == 0 || args.features == 0) return;
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
-    constexpr int kWidest = 16 / static_cast<int>(sizeof(typename T::Storage));
-    if (fits<T, kWidest>(args)) {
-      launch_weighted_grad<T, kWidest>(args, context);
-      return;
-    }
-    if constexpr (kWidest == 8) {
-      if (fits<T, 2>(args)) {
-        launch_weighted_grad<T, 2>(args, context);
-        return;
-      }
-    }
-    launch_weighted_grad<T, 1>(args, context);
+    visit_pack<T>(args.features,
+                  address_of(args.own) | address_of(args.other) | address_of(args.own_grad),
+                  [&]<int N>() { launch_weighted_grad<T, N>(args, context); });
   });
 }
 
