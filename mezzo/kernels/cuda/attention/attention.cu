@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
 /// Merges the partial results of long rows in chunk order: one block per long row, one thread per
 /// element of its row.
 template <class T>
-__global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
+__global__ void __launch_bounds__(HeadLaunch::kHubThreads)
     attention_hubs(AttentionArgs a, std::int64_t num_entries, typename T::Accum* partials) {
   using A = typename T::Accum;
   const std::int64_t chunks = num_chunks(num_entries);
@@ -156,7 +156,7 @@ void launch_attention(const AttentionArgs& a, const CudaLaunch& to) {
   });
   if (!may_have_hubs(a.entries, to.num_entries)) return;
   launch("attention", attention_hubs<T>, dim3(blocks_for_chunks(to.num_entries)),
-         dim3(HeadLaunch::kThreads), to.stream, a, to.num_entries, partials);
+         dim3(HeadLaunch::kHubThreads), to.stream, a, to.num_entries, partials);
 }
 
 }  // namespace

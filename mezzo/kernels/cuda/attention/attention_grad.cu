@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
 /// Sums the partial results of long rows in chunk order: one block per long row, one thread per
 /// element.
 template <class T>
-__global__ void __launch_bounds__(HeadLaunch::kThreads)
+__global__ void __launch_bounds__(HeadLaunch::kHubThreads)
     attention_grad_hubs(AttentionGradArgs a, std::int64_t num_entries,
                         typename T::Accum* partials) {
   using A = typename T::Accum;
@@ -260,7 +260,7 @@ void launch_grad(const AttentionGradArgs& a, const CudaLaunch& to) {
                 [&]<int N>() { launch_windows<T, N>(a, to); });
   if (!may_have_hubs(a.entries, to.num_entries)) return;
   launch("attention_grad", attention_grad_hubs<T>, dim3(blocks_for_chunks(to.num_entries)),
-         dim3(HeadLaunch::kThreads), to.stream, a, to.num_entries,
+         dim3(HeadLaunch::kHubThreads), to.stream, a, to.num_entries,
          static_cast<typename T::Accum*>(to.workspace));
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 /// The gradient of attn is summed by a fixed number of warps per slab, then over the warps.
 struct AttnLaunch {
-  static constexpr std::int64_t kMostBlocks = 1024;
+  static constexpr std::int64_t kMostBlocks = 2048;
   static constexpr std::int64_t kWarpsOfBlock = HeadLaunch::kThreads / kWarpLanes;
 };
 
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
 /// Own gradients of long rows from their partial results, in chunk order: one block per long row,
 /// one thread per feature.
 template <class T>
-__global__ void __launch_bounds__(HeadLaunch::kThreads)
+__global__ void __launch_bounds__(HeadLaunch::kHubThreads)
     gatv2_grad_hubs(GATv2ScoresGradArgs a, std::int64_t num_entries, typename T::Accum* partials) {
   using A = typename T::Accum;
   const std::int64_t chunks = num_chunks(num_entries), length = a.pairs.heads * a.pairs.features;
@@ -252,7 +252,7 @@ void launch_scores_grad(const GATv2ScoresGradArgs& a, const CudaLaunch& to) {
   });
   if (a.own_grad != nullptr && may_have_hubs(a.entries, to.num_entries)) {
     launch("gatv2_scores_grad", gatv2_grad_hubs<T>, dim3(blocks_for_chunks(to.num_entries)),
-           threads, to.stream, a, to.num_entries, sums.hubs);
+           dim3(HeadLaunch::kHubThreads), to.stream, a, to.num_entries, sums.hubs);
   }
   if (a.attn_grad != nullptr) {
     launch("gatv2_scores_grad", add_attn_grad<A>,

@@ -15,8 +15,9 @@
 namespace mezzo::kernels::cuda {
 
 struct HeadLaunch {
-  static constexpr int kThreads = 128;
-  static constexpr int kBlocks = 4;  ///< minimum per multiprocessor: bounds the registers
+  static constexpr int kThreads = 64;      ///< few: a block's warps wait for its longest row
+  static constexpr int kBlocks = 8;        ///< minimum per multiprocessor: bounds the registers
+  static constexpr int kHubThreads = 128;  ///< for sums of long rows' parts
   static constexpr int kMostBlocks = 1 << 30;
   static constexpr int kMostSlabs = 65535;
   static constexpr int kSlabBytes = 128;  ///< per gathered row, so that a slab stays in the L2

@@ -9,7 +9,7 @@
 
 // Softmax over the edges of a row, and its gradient. Adjacent lanes process the elements of one
 // edge, so that each lane stays with one element; groups of them share the edges. A long row has
-// its own block. Stores nothing per chunk, so chunks have the minimum length for any graph.
+// its own block.
 
 namespace mezzo::kernels::cuda {
 
@@ -172,12 +172,12 @@ __device__ void normalize(const SoftmaxGradArgs& a, const Team& team, EntryRange
 
 template <class T, class Args>
 __global__ void __launch_bounds__(SoftmaxTuning::kThreads)
-    softmax_kernel(Args a, WarpTeam team, bool skip_hubs) {
+    softmax_kernel(Args a, WarpTeam team, std::int64_t longest) {
   const int rows_per_block = SoftmaxTuning::kThreads / (team.elements * team.entries);
   const std::int64_t row = std::int64_t{blockIdx.x} * rows_per_block +
                            static_cast<int>(threadIdx.x) / (team.elements * team.entries);
   EntryRange range = row < a.row_end ? entries_of(a.entries, row) : EntryRange{0, 0};
-  if (skip_hubs && is_hub(range, kShortestChunk)) range = {0, 0};
+  if (is_hub(range, longest)) range = {0, 0};
   const std::int64_t step = std::int64_t{gridDim.y} * team.elements;
   for (std::int64_t from = std::int64_t{blockIdx.y} * team.elements; from < a.length;
        from += step) {
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(SoftmaxTuning::kHubThreads)
     softmax_hub_kernel(Args a, int elements, std::int64_t num_entries) {
   using Accum = typename T::Accum;
   __shared__ Accum by_warp[BlockTeam<Accum>::kWarps][kWarpLanes];
-  const Hub hub = hub_beginning_in(a.entries, a.row_end, num_entries, blockIdx.x, kShortestChunk);
+  const Hub hub = hub_beginning_in(a.entries, a.row_end, num_entries, blockIdx.x);
   if (hub.row < 0) return;
   const BlockTeam<Accum> team{elements, by_warp};
   const std::int64_t step = std::int64_t{gridDim.y} * elements;
@@ -219,10 +219,11 @@ void launch_softmax(const char* name, const char* hub_name, const Args& args,
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
     launch(name, &softmax_kernel<T, Args>,
            dim3(static_cast<unsigned>(ceil_div(args.row_end, rows_per_block)), slabs),
-           dim3(SoftmaxTuning::kThreads), context.stream, args, team, hubs);
+           dim3(SoftmaxTuning::kThreads), context.stream, args, team,
+           chunk_length(context.num_entries));
     if (!hubs) return;
     launch(hub_name, &softmax_hub_kernel<T, Args>,
-           dim3(static_cast<unsigned>(ceil_div(context.num_entries, kShortestChunk)), slabs),
+           dim3(static_cast<unsigned>(num_chunks(context.num_entries)), slabs),
            dim3(SoftmaxTuning::kHubThreads), context.stream, args, elements, context.num_entries);
   });
 }

@@ -71,20 +71,16 @@ struct Hub {
   std::int64_t chunk_length = 0;
 };
 
-/// The long row whose first edge is in chunk `chunk` of `length` edges; at most one, so that a loop
-/// over the chunks visits every long row once.
+/// The long row whose first edge is in chunk `chunk`; at most one, so that a loop over the chunks
+/// visits every long row once.
 __device__ inline Hub hub_beginning_in(const Entries& entries, std::int64_t num_rows,
-                                       std::int64_t num_entries, std::int64_t chunk,
-                                       std::int64_t length) {
+                                       std::int64_t num_entries, std::int64_t chunk) {
+  const std::int64_t length = chunk_length(num_entries);
   const std::int64_t begin = chunk * length, end = min(begin + length, num_entries);
   const std::int64_t row = row_of_entry(entries.indptr, num_rows, end - 1);
   const EntryRange range = entries_of(entries, row);
   if (!is_hub(range, length) || range.begin < begin) return {};
   return {row, range, chunk, (range.end - 1) / length, length};
-}
-__device__ inline Hub hub_beginning_in(const Entries& entries, std::int64_t num_rows,
-                                       std::int64_t num_entries, std::int64_t chunk) {
-  return hub_beginning_in(entries, num_rows, num_entries, chunk, chunk_length(num_entries));
 }
 
 __device__ inline std::int64_t hub_partial(const Hub& hub, std::int64_t chunk) {

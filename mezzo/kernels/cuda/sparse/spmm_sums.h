@@ -10,8 +10,8 @@
 namespace mezzo::kernels::cuda {
 
 struct RowSumTuning {
-  static constexpr int kThreads = 256;
-  static constexpr int kBlocks = 3;  ///< per multiprocessor: bounds the registers
+  static constexpr int kThreads = 64;  ///< few: a block's warps wait for its longest row
+  static constexpr int kBlocks = 12;   ///< per multiprocessor: bounds the registers
   /// Bytes of every row that are summed before the next ones: with about 10^5 nodes such a slab of
   /// all rows stays in the L2 cache.
   static constexpr int kSlabBytes = 128;

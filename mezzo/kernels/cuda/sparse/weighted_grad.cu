@@ -16,7 +16,7 @@ namespace mezzo::kernels::cuda {
 namespace {
 
 struct WeightedGradTuning {
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = 64;  ///< few: a block's warps wait for its longest row
   /// Features per lane in registers, for `own` and for the sum. Larger heads are processed in
   /// slabs.
   static constexpr int kFeatures = 8;
