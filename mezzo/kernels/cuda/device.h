@@ -25,6 +25,18 @@ __device__ inline int lane_of_warp() {
   return static_cast<int>(threadIdx.x) % kWarpLanes;
 }
 
+/// x / power for a power of 2 and x >= 0, without a division.
+template <class Integer>
+__device__ inline Integer shifted(Integer x, int power) {
+  return x >> __popc(static_cast<unsigned>(power - 1));
+}
+
+/// x / y. A 64-bit division takes about 100 instructions: this one has none if y is 1, as the
+/// number of heads often is.
+__device__ inline std::int64_t quotient(std::int64_t x, std::int64_t y) {
+  return y == 1 ? x : x / y;
+}
+
 // ---- numbers
 
 __device__ inline float widened(float x) {

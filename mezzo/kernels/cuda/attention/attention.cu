@@ -87,9 +87,10 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
     const std::int64_t first_pack = slab % slabs.slabs_per_head * shape.entry;
     const std::int64_t pack = first_pack + pack_of_lane(shape);
     for_items(rows.count * slabs.heads_per_slab, shape, [&](std::int64_t item) {
-      const std::int64_t head = item < 0 ? 0 : first_head + item % slabs.heads_per_slab;
+      const std::int64_t row = quotient(item, slabs.heads_per_slab);
+      const std::int64_t head = first_head + item - row * slabs.heads_per_slab;
       const bool works = item >= 0 && head < slabs.heads;
-      const HubPart part = part_at(rows, works ? item / slabs.heads_per_slab : -1);
+      const HubPart part = part_at(rows, works ? row : -1);
       attend<T, N>(a, shape, part, works ? head : 0, pack, pack < slabs.packs, first_pack == 0,
                    dropout_factor, partials);
     });

@@ -190,9 +190,10 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
                         typename T::Accum* partials) {
   const std::int64_t items_of_row = heads_of_call(a) / heads_of_item;
   for_items(rows.count * items_of_row, shape, [&](std::int64_t item) {
-    const HubPart part = part_at(rows, item < 0 ? -1 : item / items_of_row);
+    const std::int64_t row = item < 0 ? -1 : quotient(item, items_of_row);
+    const HubPart part = part_at(rows, row);
     const std::int64_t first_head =
-        a.head_begin + (item < 0 ? 0 : item % items_of_row * heads_of_item);
+        a.head_begin + (item < 0 ? 0 : (item - row * items_of_row) * heads_of_item);
     for (std::int64_t head = first_head; head < first_head + heads_of_item; ++head) {
       attend_back<T, N>(a, window, shape, part, head, kept_factor, partials);
     }

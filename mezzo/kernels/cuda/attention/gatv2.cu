@@ -44,8 +44,9 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
   const std::int64_t pack = first_pack + pack_of_lane(shape);
   const bool inside = pack < pairs.features / N;
   for_items(rows.count * pairs.heads, shape, [&](std::int64_t item) {
-    const std::int64_t head = item < 0 ? 0 : item % pairs.heads;
-    const HubPart part = part_at(rows, item < 0 ? -1 : item / pairs.heads);
+    const std::int64_t row = item < 0 ? -1 : quotient(item, pairs.heads);
+    const std::int64_t head = item < 0 ? 0 : item - row * pairs.heads;
+    const HubPart part = part_at(rows, row);
     const OwnPack<T, N> own(pairs, part.row, head, pack, inside);
     const GatheredPacks<T> others = {static_cast<const typename T::Storage*>(pairs.other) + own.at,
                                      pairs.heads * pairs.features, inside};

@@ -29,11 +29,6 @@ struct LaneShape {
   int item = kWarpLanes, entry = 1;
 };
 
-/// Number of edges whose features a group reads at once.
-constexpr int entries_at_once(const LaneShape& shape) {
-  return shape.item / shape.entry;
-}
-
 /// Index of this lane's pack among adjacent ones.
 __device__ inline int pack_of_lane(const LaneShape& shape) {
   return lane_of_warp() & (shape.entry - 1);
@@ -137,10 +132,10 @@ inline unsigned blocks_for_chunks(std::int64_t num_entries) {
 template <class F>
 __device__ inline void for_items(std::int64_t count, const LaneShape& shape, const F& f) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x / shape.item;
-  const std::int64_t groups = kWarpLanes / shape.item;
+  const std::int64_t step = shifted(std::int64_t{gridDim.x} * blockDim.x, shape.item);
+  const std::int64_t groups = shifted(kWarpLanes, shape.item);
   for (std::int64_t first = thread / kWarpLanes * groups; first < count; first += step) {
-    const std::int64_t item = first + lane_of_warp() / shape.item;
+    const std::int64_t item = first + shifted(lane_of_warp(), shape.item);
     f(item < count ? item : -1);
   }
 }
@@ -167,8 +162,8 @@ __device__ inline void for_entries(const LaneShape& shape, EntryRange range, con
   using A = typename T::Accum;
   constexpr int kAhead = kEntriesAhead;
   constexpr bool kSums = !std::is_void_v<std::invoke_result_t<Use, const A(&)[N], bool, int>>;
-  const int lane = lane_of_warp(), at_once = entries_at_once(shape);
-  const int pack = pack_of_lane(shape), side = (lane & (shape.item - 1)) / shape.entry;
+  const int lane = lane_of_warp(), at_once = shifted(shape.item, shape.entry);
+  const int pack = pack_of_lane(shape), side = shifted(lane & (shape.item - 1), shape.entry);
   // int suffices: long rows are split into parts.
   const int length = static_cast<int>(range.end - range.begin);
   int longest = length;

@@ -164,11 +164,10 @@ struct LaneShare {
 /// Each item has lanes * ways adjacent lanes, with N columns per lane.
 template <int N>
 __device__ inline LaneShare lane_share(const RowSums& s) {
-  const int thread = static_cast<int>(threadIdx.x), share = s.lanes * s.ways;
-  const std::int64_t item =
-      static_cast<std::int64_t>(blockIdx.x) * (RowSumTuning::kThreads / share) + thread / share;
-  return {spmm_work(s.pass, s.args.entries, s.args.row_end, s.num_entries, item),
-          thread % share / s.lanes, thread % s.lanes * N};
+  const int share = s.lanes * s.ways, lane = lane_of_warp() & (share - 1);
+  const std::int64_t thread = std::int64_t{blockIdx.x} * RowSumTuning::kThreads + threadIdx.x;
+  return {spmm_work(s.pass, s.args.entries, s.args.row_end, s.num_entries, shifted(thread, share)),
+          shifted(lane, s.lanes), (lane & (s.lanes - 1)) * N};
 }
 
 template <class T, int N, bool kWeighted>

@@ -57,7 +57,7 @@ class SlabSum {
         count_(static_cast<int>(unit.range.end - unit.range.begin)) {
     const int lane = lane_of_warp() & (lanes.features * lanes.entries - 1);
     feature_lane_ = lane & (lanes.features - 1);
-    entry_lane_ = lane / lanes.features;
+    entry_lane_ = shifted(lane, lanes.features);
     const std::int64_t slab_features = std::int64_t{lanes.features} * kPacks * N;
     first_ = slab * slab_features + feature_lane_ * N;
     own_ = static_cast<const Storage*>(a.own) + (unit.row * a.heads + unit.head) * a.features;
@@ -235,7 +235,7 @@ struct HubWork {
 template <class A>
 __device__ Unit<A> unit_at(const WeightedGradArgs& a, const HubWork& work, std::int64_t index) {
   Unit<A> unit;
-  const std::int64_t row = index / a.heads;
+  const std::int64_t row = quotient(index, a.heads);
   unit.head = index - row * a.heads;
   if (work.in_chunks) {
     if (row >= 2 * num_chunks(work.num_entries)) return unit;
@@ -263,7 +263,8 @@ template <class T, int N>
 __global__ void __launch_bounds__(WeightedGradTuning::kThreads)
     weighted_grad_kernel(WeightedGradArgs a, UnitLanes lanes, HubWork work) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * WeightedGradTuning::kThreads + threadIdx.x;
-  const auto unit = unit_at<typename T::Accum>(a, work, thread / (lanes.features * lanes.entries));
+  const auto unit =
+      unit_at<typename T::Accum>(a, work, shifted(thread, lanes.features * lanes.entries));
   // Without a sum the first slab computes the whole dot products.
   const std::int64_t slabs = a.own_grad != nullptr ? lanes.slabs : 1;
   for (std::int64_t slab = blockIdx.y; slab < slabs; slab += gridDim.y) {
