@@ -62,7 +62,8 @@ struct CapturedStepOptions {
 /// Replays run on the caller's current stream. Between replays the model can be evaluated, saved
 /// and read. The tensors of the step stay allocated as long as this object lives.
 ///
-/// Movable. Not thread-safe; no other thread may use the device while a step is captured.
+/// Movable. Not thread-safe. While a step is captured, other threads may queue work on their own
+/// streams and allocate, but not wait for the whole device.
 class MEZZO_API CapturedStep {
  public:
   /// step: runs one step and returns a detached result, or an undefined tensor. Not called here.

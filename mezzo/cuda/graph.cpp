@@ -1,6 +1,9 @@
 #include <optional>
+#include <utility>
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -22,6 +25,29 @@ void order(const CUDAStream& earlier, const CUDAStream& later) {
   event.record(earlier);
   event.block(later);
 }
+
+/// libtorch 2.11 ends its allocators' pools and its generators' capture only after CUDA has
+/// accepted the end of the capture (2.12: before). After a refusal they would stay in capture mode
+/// for the rest of the process: no random draw, no emptyCache(), no second capture.
+class RecoverableGraph : public at::cuda::CUDAGraph {
+ public:
+  /// Ends a failed capture on the current stream, and what capture_end() has not ended. The
+  /// destructor releases the pool.
+  void abandon() noexcept {
+    try {
+      capture_end();  // after a refusal it reports the error again
+    } catch (...) {
+    }
+    if (std::exchange(capture_ended_, true)) return;  // only the instantiation failed
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_, mempool_id_);
+      at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(mempool_id_);
+    } catch (...) {  // capture_begin() failed before it started them
+      capture_ended_ = false;
+    }
+    for (auto& [state, increment] : captured_generator_states_) state->capturing_ = false;
+  }
+};
 
 class StreamGraph : public DeviceGraph {
  public:
@@ -55,16 +81,13 @@ class StreamGraph : public DeviceGraph {
     c10::cuda::CUDACachingAllocator::emptyCache();
     graph_.emplace();
     const CUDAStreamGuard own(stream_);
-    graph_->capture_begin();
     try {
+      // Loaders' threads may go on: only this thread's unsafe calls are refused.
+      graph_->capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
       work();
-    } catch (...) {
-      abandon();
-      throw;
-    }
-    try {
       graph_->capture_end();
     } catch (...) {
+      graph_->abandon();
       graph_.reset();
       throw;
     }
@@ -73,18 +96,9 @@ class StreamGraph : public DeviceGraph {
   void replay() override { graph_->replay(); }
 
  private:
-  /// Ends the capture of the stream, which reports the same error again.
-  void abandon() {
-    try {
-      graph_->capture_end();
-    } catch (...) {
-    }
-    graph_.reset();
-  }
-
   c10::Device device_;
   CUDAStream stream_;
-  std::optional<at::cuda::CUDAGraph> graph_;
+  std::optional<RecoverableGraph> graph_;
 };
 
 }  // namespace

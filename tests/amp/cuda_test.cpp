@@ -1,7 +1,12 @@
 #include <functional>
 #include <memory>
+#include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include <ATen/autocast_mode.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <gtest/gtest.h>
 #include <torch/optim/optimizer.h>
 
 #include "mezzo/amp/autocast/autocast.h"
@@ -286,6 +291,52 @@ TEST(CapturedStepCuda, refuses_a_step_that_waits_for_the_device) {
   for (int i = 0; i < 3; ++i) EXPECT_NO_THROW(step.replay());
   EXPECT_THROW(step.replay(), InvalidArgument);
   EXPECT_EQ((x + x).sum().item<float>(), 8.0F) << "the device works on";
+}
+
+/// libtorch's allocator and generator work as before: a draw, an empty cache, another capture.
+void expect_working_device() {
+  EXPECT_GT(at::rand({1000}, cuda()).max().item<float>(), 0.5F);
+  EXPECT_NO_THROW(c10::getDeviceAllocator(at::kCUDA)->emptyCache());
+  at::Tensor sum = at::zeros({}, cuda());
+  amp::CapturedStep step([&] { return sum += 1 + 0 * at::rand({}, cuda()); }, {.warm_up = 1});
+  for (int i = 1; i <= 4; ++i) EXPECT_EQ(step.replay().item<float>(), static_cast<float>(i));
+}
+
+TEST(CapturedStepCuda, a_capture_that_fails_leaves_the_process_as_it_was) {
+  SKIP_WITHOUT_CUDA();
+  const at::Tensor x = at::ones({4}, cuda());
+  const auto fail = [&](const std::function<at::Tensor()>& work) {
+    amp::CapturedStep step(work, {.warm_up = 1});
+    step.replay();
+    EXPECT_ANY_THROW(step.replay());
+    expect_working_device();
+  };
+  fail([&] { return at::full({}, (x + at::rand({4}, cuda())).sum().item<float>(), cuda()); });
+  fail([&] {  // CUDA refuses the end of the capture
+    try {
+      at::rand({4}, cuda()).sum().item<float>();
+    } catch (const c10::Error&) {
+    }
+    return x;
+  });
+  int calls = 0;
+  fail([&] {  // CUDA accepts it
+    const at::Tensor draw = at::rand({4}, cuda());
+    if (++calls > 1) throw std::runtime_error("the step's own error");
+    return draw;
+  });
+}
+
+TEST(CapturedStepCuda, other_threads_may_allocate_meanwhile) {
+  SKIP_WITHOUT_CUDA();
+  const at::Tensor x = at::ones({4}, cuda());
+  amp::CapturedStep step(
+      [&] {
+        std::thread([] { EXPECT_NO_THROW(at::empty({64 << 20}, cuda())); }).join();
+        return x + x;
+      },
+      {.warm_up = 1});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(step.replay().sum().item<float>(), 8.0F);
 }
 
 TEST(CapturedStepCuda, draws_new_numbers_of_the_device_at_each_replay) {
