@@ -127,17 +127,20 @@ Measurement begin(const Candidate& candidate, const std::string& work,
     measured.skipped = no_memory(needed, available);
     return measured;
   }
-  const auto fail = [&](const std::string& text) {
-    measured.skipped = (candidate.is_mezzo ? "FAILED: " : "") + text.substr(0, text.find('\n'));
+  const auto fail = [&](const std::string& text, bool is_failure) {
+    measured.skipped = (is_failure ? "FAILED: " : "") + text.substr(0, text.find('\n'));
   };
   try {
     warm_up(candidate, work, options, truth, measured);
+  } catch (const c10::OutOfMemoryError& error) {
+    if (candidate.is_mezzo && options.device.is_cpu()) throw;
+    fail(error.what_without_backtrace(), candidate.is_mezzo);
   } catch (const c10::Error& error) {
     if (candidate.is_mezzo && options.device.is_cpu()) throw;
-    fail(error.what_without_backtrace());
+    fail(error.what_without_backtrace(), !options.device.is_cpu());
   } catch (const Error& error) {  // a wrong result, or a launch or a capture that CUDA refused
     if (options.device.is_cpu()) throw;
-    fail(error.what());
+    fail(error.what(), true);
   }
   return measured;
 }

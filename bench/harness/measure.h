@@ -123,14 +123,14 @@ struct MeasureOptions {
 /// Runs the candidates of a plan `warm_ups` times each, checks their results, then times them
 /// alternately for `rounds` rounds, so that machine drift affects all equally. Skipped, with a
 /// reason, are: a plan or a candidate that would not fit into the free memory, a candidate that is
-/// not supported, a baseline that fails, and a plan whose operands cannot be built from the data.
-/// Seeds libtorch's generator. On a GPU a round lasts from synchronization to synchronization.
-/// Returns nullopt if it was stopped.
+/// not supported, a baseline that fails on the CPU or does not fit on a GPU, and a plan whose
+/// operands cannot be built from the data. Seeds libtorch's generator. On a GPU a round lasts from
+/// synchronization to synchronization. Returns nullopt if it was stopped.
 ///
 /// Throws LogicError if a result of Mezzo exceeds largest_error() of its precision (plus that of
 /// the candidate that provided the expected results); exceptions of Mezzo's candidates pass
-/// through. On a GPU both are reported as skipped instead, the reason beginning with "FAILED: ",
-/// and the other candidates continue.
+/// through. On a GPU both, and the failure of a baseline, are reported as skipped instead, the
+/// reason beginning with "FAILED: ", and the other candidates continue.
 std::optional<Outcome> measure(const Plan& plan, const MeasureOptions& options);
 
 /// The speed-up of a candidate over `other`, by minima; NaN if one was skipped.

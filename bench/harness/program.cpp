@@ -26,6 +26,7 @@ namespace {
 
 enum ExitCode : int {
   kSuccess = 0,
+  kFailedCandidate = 1,
   kUsageError = 2,
   kIoError = 3,
   kInternalError = 70,
@@ -130,6 +131,15 @@ bool parse_options(const Program& program, Bench& bench, int argc, char** argv) 
   return true;
 }
 
+/// Whether a candidate failed on a GPU; its name and reason are in the report.
+bool has_failure(const Report& report) {
+  return std::any_of(report.outcomes.begin(), report.outcomes.end(), [](const Outcome& outcome) {
+    return std::any_of(
+        outcome.measurements.begin(), outcome.measurements.end(),
+        [](const Measurement& measured) { return measured.skipped.starts_with("FAILED"); });
+  });
+}
+
 int run_checked(const Program& program, int argc, char** argv) {
   Bench bench;
   if (!parse_options(program, bench, argc, argv)) return kSuccess;
@@ -142,7 +152,8 @@ int run_checked(const Program& program, int argc, char** argv) {
   if (!arguments.json.empty()) {
     replace_file(arguments.json, [&](std::ostream& file) { file << report_to_json(bench.report); });
   }
-  return interrupted() ? kInterrupted : kSuccess;
+  if (interrupted()) return kInterrupted;
+  return has_failure(bench.report) ? kFailedCandidate : kSuccess;
 }
 
 int fail(const Program& program, ExitCode code, std::string_view text) {

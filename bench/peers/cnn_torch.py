@@ -61,6 +61,7 @@ def main():
                                    name, step_of(images, labels, dtype, channels_last)))
         report.measure("training step of the cnn, F images", batch, contenders, repeats=5,
                        warm_ups=4)
+    report.finish()
 
 
 main()

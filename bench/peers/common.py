@@ -7,6 +7,7 @@ import argparse
 import json
 import math
 import statistics
+import sys
 import time
 
 import torch
@@ -107,8 +108,11 @@ class Report:
                     expected += [(one.detach().double().clone(), 1) for one in results]
                 row["max_relative_error"] = error_of(results, expected)
             torch.cuda.synchronize()
-        except Exception as error:  # a peer that cannot is noted, whatever it raises
-            row["skipped"] = str(error).split("\n")[0] or type(error).__name__
+        except torch.OutOfMemoryError:
+            row["skipped"] = "out of memory"
+            torch.cuda.empty_cache()
+        except Exception as error:  # the other contenders go on, whatever it raises
+            row["skipped"] = "FAILED: " + (str(error).split("\n")[0] or type(error).__name__)
             torch.cuda.empty_cache()
         return row
 
@@ -123,6 +127,13 @@ class Report:
         torch.cuda.synchronize()
         row["rounds_ms"].append((time.perf_counter() - start) * 1e3 / repeats)
         row["peak_bytes"] = torch.cuda.max_memory_allocated() - before
+
+    def finish(self):
+        """Ends with 1 if a contender could not run for another reason than memory."""
+        failed = [row["name"] for result in self.results for row in result["contenders"]
+                  if (row["skipped"] or "").startswith("FAILED")]
+        if failed:
+            sys.exit("failed: " + ", ".join(failed))
 
     def write(self):
         if not self.options.json:

@@ -57,6 +57,7 @@ def main():
                           for name, dtype in AMP.items()]
             report.measure(f"three-layer gat step, {heads} heads of F, {size[2]} edges", hidden,
                            contenders)
+    report.finish()
 
 
 main()

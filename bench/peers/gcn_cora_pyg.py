@@ -76,6 +76,7 @@ def main():
                    captured(eager(x, edges, labels, None, True)))]
     report.measure("gcn step on a graph of Cora's size", HIDDEN, contenders, repeats=100,
                    warm_ups=6)
+    report.finish()
 
 
 main()

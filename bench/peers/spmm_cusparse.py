@@ -14,7 +14,7 @@ import common
 # name: dtype, cudaDataType
 TYPES = {"fp32": (torch.float32, 0), "bf16": (torch.bfloat16, 14), "fp16": (torch.float16, 2)}
 FLOAT32, INDEX_32, ROW_MAJOR, NOT_TRANSPOSED = 0, 2, 2, 0  # as cusparse.h and library_types.h
-ALGORITHMS = {"ALG2": 5, "ALG3": 12}  # CUSPARSE_SPMM_CSR_ALG2 and _ALG3
+ALGORITHMS = {"ALG2": 6, "ALG3": 12}  # CUSPARSE_SPMM_CSR_ALG2 and _ALG3 of cusparse.h
 
 ROW_LOOP = r"""
 // A thread for each feature of a row: no vector loads, no care of long rows.
@@ -132,6 +132,7 @@ def main():
         del src, dst
         for width in options.width:
             measure(report, sparse, size, indptr, indices, width)
+    report.finish()
 
 
 def measure(report, sparse, size, indptr, indices, width):
