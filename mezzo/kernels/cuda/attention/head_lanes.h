@@ -166,6 +166,9 @@ __device__ inline void for_entries(const LaneShape& shape, EntryRange range, con
   const int pack = pack_of_lane(shape), side = shifted(lane & (shape.item - 1), shape.entry);
   // int suffices: long rows are split into parts.
   const int length = static_cast<int>(range.end - range.begin);
+  const int readable = rows.inside ? length : 0;
+  const auto* first = rows.first - (rows.inside ? 0 : pack * N);  // the first lane's is inside
+  const int steps = rows.row_length > 0 ? shape.entry : 0;
   int longest = length;
   for (int step = shape.item; step < kWarpLanes; step *= 2) {
     const int other = __shfl_xor_sync(kAllLanes, longest, step);
@@ -180,19 +183,25 @@ __device__ inline void for_entries(const LaneShape& shape, EntryRange range, con
     own(entry, id, mine);
     A number = 0;
     // The edges of step s are the lanes' own edges whose pack is s.
-    for (int from = 0; from < shape.entry && begin + from * at_once < longest; from += kAhead) {
-      Pack<T, N> packs[kAhead];
+    for (int from = 0; from < steps && begin + from * at_once < longest; from += kAhead) {
+      // No shuffle or condition between the loads: it would wait for the load before it. Lanes
+      // without an edge read another row.
+      std::int64_t begins[kAhead];
       bool taken[kAhead];
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
-        const std::int64_t row = __shfl_sync(kAllLanes, row_begin, lane - pack + from + j);
-        taken[j] =
-            rows.inside && from + j < shape.entry && begin + (from + j) * at_once + side < length;
-        packs[j] = load_pack<T, N>(rows.first + row, taken[j]);
+        const int step = from + j;
+        begins[j] = __shfl_sync(kAllLanes, row_begin, lane - pack + step);
+        taken[j] = (step < shape.entry) & (begin + step * at_once + side < readable);
       }
+      Pack<T, N> packs[kAhead];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) packs[j] = load_pack<T, N>(first + begins[j]);
+      __syncwarp();  // keeps all loads before the first use
       A parts[kAhead] = {};
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
+        if (!taken[j]) packs[j] = {};
         A x[N];
         widen(packs[j], x);
         if constexpr (kSums) {

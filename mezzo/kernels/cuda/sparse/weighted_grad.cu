@@ -17,6 +17,7 @@ namespace {
 
 struct WeightedGradTuning {
   static constexpr int kThreads = 64;  ///< few: a block's warps wait for its longest row
+  static constexpr int kBlocks = 8;    ///< per multiprocessor: bounds the registers
   /// Features per lane in registers, for `own` and for the sum. Larger heads are processed in
   /// slabs.
   static constexpr int kFeatures = 8;
@@ -260,7 +261,7 @@ __device__ Unit<A> unit_at(const WeightedGradArgs& a, const HubWork& work, std::
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(WeightedGradTuning::kThreads)
+__global__ void __launch_bounds__(WeightedGradTuning::kThreads, WeightedGradTuning::kBlocks)
     weighted_grad_kernel(WeightedGradArgs a, UnitLanes lanes, HubWork work) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * WeightedGradTuning::kThreads + threadIdx.x;
   const auto unit =
