@@ -34,4 +34,4 @@ format:
 	tools/check_format --fix
 
 clean:
-	rm -rf $(addprefix build/,dev release asan tsan cuda ci gpu_check)
+	rm -rf $(addprefix build/,dev release asan tsan cuda ci gpu_run)
