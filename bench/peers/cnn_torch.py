@@ -59,7 +59,8 @@ def main():
                             ("fp16", torch.float16)]:
             for channels_last in [False, True]:
                 contenders.append((f"PyTorch, {name}{' channels-last' if channels_last else ''}",
-                                   name, step_of(images, labels, dtype, channels_last, name != "fp32")))
+                                   name, step_of(images, labels, dtype, channels_last,
+                                                 tf32=name != "fp32")))
         report.measure("training step of the cnn, F images", batch, contenders, repeats=5,
                        warm_ups=4)
     report.finish()
