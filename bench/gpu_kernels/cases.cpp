@@ -36,7 +36,7 @@ std::int64_t num_entries(const Rows& rows, std::int64_t row) {
 
 /// The numbers of `row` in an array with `length` numbers a row.
 Check row_check(const DeviceArray& array, DType dtype, std::int64_t length,
-                std::function<Numbers(std::int64_t)> expected) {
+                std::function<ExpectedRow(std::int64_t)> expected) {
   return {
       .result = [&array, dtype, length](
                     std::int64_t row) { return read_numbers(array, dtype, row * length, length); },
@@ -47,7 +47,7 @@ Check row_check(const DeviceArray& array, DType dtype, std::int64_t length,
 
 /// The numbers of the entries of `row`, `length` each.
 Check entry_check(const DeviceArray& array, DType dtype, const Rows& rows, std::int64_t length,
-                  std::function<Numbers(std::int64_t)> expected) {
+                  std::function<ExpectedRow(std::int64_t)> expected) {
   return {.result =
               [&array, &rows, dtype, length](std::int64_t row) {
                 return read_numbers(array, dtype, rows.indptr[at(row)] * length,
@@ -334,17 +334,19 @@ Numbers expected_z_grad(const Rows& rows, std::int64_t row, std::int64_t heads, 
   return grad;
 }
 
-Numbers expected_score_grad(const Rows& rows, std::int64_t row, std::int64_t heads,
-                            std::int64_t width, const Numbers& states) {
+ExpectedRow expected_score_grad(const Rows& rows, std::int64_t row, std::int64_t heads,
+                                std::int64_t width, const Numbers& states) {
   Numbers grad(at(heads));
+  double squares = 0;
   for_entries(rows, row, [&](std::int64_t, std::int64_t node) {
     for (std::int64_t h = 0; h < heads; ++h) {
       const EdgeAttention edge = attention_of(states, row, node, h, heads);
       const double product = row_product(kX, row * heads + h, kGrad, node * heads + h, width);
       grad[at(h)] += edge.share * (product - edge.mean) * edge.slope;
+      squares += std::pow(edge.share * (std::abs(product) + std::abs(edge.mean)), 2);
     }
   });
-  return grad;
+  return {grad, std::sqrt(squares)};
 }
 
 /// Of a destination: received score, row maximum, 1 / sum of exponentials, mean gradient.
@@ -456,7 +458,7 @@ Case gatv2_case(const DeviceGraph& graph, DType dtype, std::int64_t width) {
                 .negative_slope = kSlope};
   args.scores = arrays->out.data();
   const Rows& rows = graph.host.csc;
-  const auto expected = [&rows, heads, width](std::int64_t row) {
+  const auto expected = [&rows, heads, width](std::int64_t row) -> ExpectedRow {
     Numbers scores;
     for_entries(rows, row, [&](std::int64_t, std::int64_t node) {
       for (std::int64_t h = 0; h < heads; ++h) {
@@ -468,7 +470,7 @@ Case gatv2_case(const DeviceGraph& graph, DType dtype, std::int64_t width) {
         scores.push_back(sum);
       }
     });
-    return scores;
+    return {scores, 0.25 * std::sqrt(static_cast<double>(width))};
   };
   return {.work = "GATv2 scores, " + std::to_string(heads) + " x F",
           .width = width,

@@ -4,6 +4,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "mezzo/core/dtype.h"
@@ -52,10 +54,19 @@ class Library {
 
 using Numbers = std::vector<double>;
 
-/// A result and its definition in float64, for some rows. The error of a row counts relative to its
-/// largest number.
+/// What a row must be. Its error counts relative to its largest number, or to `scale` if that is
+/// larger: the size of the terms of numbers that may cancel.
+struct ExpectedRow {
+  Numbers numbers;
+  double scale = 0;
+
+  ExpectedRow(Numbers all, double size = 0) : numbers(std::move(all)), scale(size) {}
+};
+
+/// A result and its definition in float64, for some rows.
 struct Check {
-  std::function<Numbers(std::int64_t row)> result, expected;
+  std::function<Numbers(std::int64_t row)> result;
+  std::function<ExpectedRow(std::int64_t row)> expected;
   DType stored = DType::kFloat32;  ///< dtype in which it is stored
   std::function<void()> before;    ///< reads what `expected` needs from the device; or empty
 };

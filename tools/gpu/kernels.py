@@ -166,7 +166,8 @@ def named(values):
 
 
 def build_variants(compiler, sweep, most=None):
-    """(name, values, path of the library) of each variant."""
+    """(name, values, path of the library) of each variant that compiles, and the errors of the
+    others by name."""
     base = compiler.library_objects()
     waiting, seen = [], []
     for values in points(sweep):
@@ -180,8 +181,14 @@ def build_variants(compiler, sweep, most=None):
         changed = dependents(path) if len(seen) > 1 else []
         waiting.append((named(values), values,
                         {**base, **dict(zip(changed, compiler.objects(changed, folder)))}))
-    return [(name, values, compiler.library(f"{sweep['struct']}_{name}", objects))
-            for name, values, objects in waiting]
+    built, errors = [], {}
+    for name, values, objects in waiting:
+        try:
+            library = compiler.library(f"{sweep['struct']}_{name}", objects)
+            built.append((name, values, library))
+        except RuntimeError as error:
+            errors[name] = str(error)
+    return built, errors
 
 
 def ranking(report, names):
@@ -203,8 +210,8 @@ def ranking(report, names):
 
 
 def choose(sweep, variants, report_path):
-    """The best variant as a diff for `git apply` (empty if it is the one checked in), and a table of
-    all variants."""
+    """The best variant as a diff for `git apply` (empty if it is the one checked in), and a table
+    of all variants."""
     report = json.loads(pathlib.Path(report_path).read_text())
     ranks = ranking(report, [name for name, _, _ in variants])
     values = {name: values for name, values, _ in variants}

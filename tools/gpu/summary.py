@@ -3,8 +3,9 @@
 
 usage: tools/gpu/summary.py call-1.json call-3.json ...
 
-Prints the merged summary as Markdown. Targets that compare rows of several calls, such as those over
-cuSPARSE, appear only there. Fails where a check did; a missed target is reported and fails nothing.
+Prints the merged summary as Markdown. Targets that compare rows of several calls, such as those
+over cuSPARSE, appear only there. Fails if a check did; a missed target is reported and fails
+nothing.
 """
 import json
 import pathlib
