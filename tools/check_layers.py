@@ -2,8 +2,8 @@
 """Checks the includes under mezzo/ and bench/ against mezzo/LAYERS; prints each that is not allowed.
 
 A file may include its own layer and those listed before it. A layer with a list after its colon may
-be included by the listed ones only. `core` and `kernels` see no libtorch, and no file of the library
-includes torch/torch.h but the umbrella header, which is for users.
+be included by the listed ones only. `core`, `kernels` and `gpu_kernels` see no libtorch, and no
+file of the library includes torch/torch.h but the umbrella header, which is for users.
 """
 import pathlib
 import re
@@ -11,7 +11,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
-WITHOUT_LIBTORCH = {"core", "kernels"}
+WITHOUT_LIBTORCH = {"core", "kernels", "gpu_kernels"}
 OF_CUDA = re.compile(r"(cuda\w*|cublas\w*|cusparse\w*|nccl|curand\w*)\.h$|(cub|thrust|cooperative_groups)\b")
 OF_LIBTORCH_CUDA = re.compile(r"(c10|ATen|torch/csrc)/(cuda|cudnn)/|torch/csrc/.*NCCL")
 
@@ -42,8 +42,8 @@ def fault(folder, target, order, only):
         if target == "torch/torch.h":
             return "only users include torch/torch.h, it costs 12 s in each file"
         return None
-    layer = re.match(r"(?:mezzo/(\w+)|(bench))/", target)
-    there = layer and (layer[1] or layer[2])
+    layer = re.match(r"(?:mezzo/(\w+)|bench/(gpu_kernels)|(bench))/", target)
+    there = layer and (layer[1] or layer[2] or layer[3])
     if not there or there == here:
         return None
     if there not in order:
@@ -60,6 +60,8 @@ def main():
     for path in sorted(path for path in files if path.suffix in SUFFIXES):
         relative = path.relative_to(ROOT)
         folders = [name for name in relative.parts[:-1] if name != "mezzo"]
+        if folders[:2] == ["bench", "gpu_kernels"]:
+            folders = folders[1:]
         if not folders:  # the umbrella header and the version, above all layers
             continue
         here, folder = folders[0], "/".join(folders)
