@@ -1,5 +1,6 @@
 // The workloads of docs/gpu.md, on one GPU: g-SpMM on graphs as large as Reddit and ogbn-products
-// compared with libtorch's sparse products (cuSPARSE), GAT, GCN and CNN steps, neighbour sampling.
+// compared with libtorch's sparse products (cuSPARSE), dense products, GAT, GCN and CNN steps,
+// neighbour sampling.
 #include <algorithm>
 #include <functional>
 #include <iostream>
@@ -19,6 +20,7 @@
 
 #include "bench/cases/device_graphs.h"
 #include "bench/cases/device_models.h"
+#include "bench/cases/layers.h"
 #include "bench/harness/operator_case.h"
 #include "bench/harness/program.h"
 
@@ -28,13 +30,16 @@ using namespace mezzo::bench;
 using mezzo::Topology;
 using mezzo::amp::Precision;
 
-std::vector<std::string> parts = {"spmm", "gat", "cora", "cnn", "sampling"};
+std::vector<std::string> parts = {"spmm",  "linear", "gat", "losses",
+                                  "heads", "cora",   "cnn", "sampling"};
+bool dry_run = false;
 
 void add_options(CLI::App& app) {
   app.add_option("--part", parts, "Which of the comparisons")
       ->delimiter(',')
       ->check(CLI::IsMember(parts))
       ->capture_default_str();
+  app.add_flag("--dry-run", dry_run, "On the CPU, at tiny sizes: proves the program without a GPU");
 }
 
 bool is_selected(const std::string& part) {
@@ -43,12 +48,19 @@ bool is_selected(const std::string& part) {
 
 const MeasureOptions kTwoWarmUps{.warm_ups = 2};
 
+/// Once in a dry run.
+MeasureOptions repeated(std::int64_t repeats, std::int64_t warm_ups) {
+  if (is_dry_run()) return {.repeats = 1, .warm_ups = 1};
+  return {.repeats = repeats, .warm_ups = warm_ups};
+}
+
 // g-SpMM.
 
 /// Every stride-th row of the sum of the neighbours' rows, in float64.
 Expected sampled_sums(const mezzo::Adjacency& rows, const at::Tensor& x) {
   constexpr std::int64_t kRows = 256;
-  const std::int64_t num_rows = rows.indptr.size(0) - 1, stride = num_rows / kRows;
+  const std::int64_t num_rows = rows.indptr.size(0) - 1;
+  const std::int64_t stride = std::max<std::int64_t>(num_rows / kRows, 1);
   const at::Tensor starts = rows.indptr.cpu();
   const auto* start = starts.const_data_ptr<std::int64_t>();
   Tensors sums;
@@ -114,17 +126,61 @@ void run_spmm(Bench& bench) {
 
 // Models.
 
+/// The precisions of the options, and TF32 if float32 is one of them.
+std::vector<Precision> with_tensor_float32(std::vector<Precision> precisions) {
+  const auto float32 = std::find(precisions.begin(), precisions.end(), Precision::kFloat32);
+  if (float32 != precisions.end()) precisions.insert(float32 + 1, Precision::kTensorFloat32);
+  return precisions;
+}
+
 void run_gat(Bench& bench) {
   struct Heads {
     std::int64_t count, features;
   };
+  const std::vector<Precision> precisions = with_tensor_float32(bench.arguments.precisions);
   for (const GraphSize& size : {kRedditSparse, kRedditLike}) {
     const Topology topology = rmat_on_device(size);
     for (const Heads heads : {Heads{1, 256}, Heads{2, 128}, Heads{2, 256}}) {
-      bench.run(gat_step(topology, heads.count, heads.features, bench.arguments.precisions),
-                kTwoWarmUps);
+      bench.run(gat_step(topology, heads.count, heads.features, precisions), kTwoWarmUps);
     }
   }
+}
+
+void run_losses(Bench& bench) {
+  constexpr std::int64_t kHidden = 256, kSteps = 20;
+  const Topology topology = rmat_on_device(kRedditLike);
+  for (const std::int64_t heads : {1, 2}) {
+    std::cout << gat_losses(topology, heads, is_dry_run() ? 8 : kHidden, is_dry_run() ? 2 : kSteps,
+                            bench.arguments.precisions)
+              << std::endl;
+  }
+}
+
+void run_heads(Bench& bench) {
+  constexpr std::int64_t kHidden = 256, kMostHeads = 128;
+  std::cout << largest_gat(rmat_on_device(kRedditLike), kHidden, is_dry_run() ? 4 : kMostHeads,
+                           bench.arguments.precisions)
+            << std::endl;
+}
+
+void run_linear(Bench& bench) {
+  // Layers of the Reddit-like graph, and a product that is bound by arithmetic.
+  for (const ProductSize& size :
+       {ProductSize{kRedditLike.num_nodes, 602, 256}, ProductSize{kRedditLike.num_nodes, 512, 256},
+        ProductSize{kRedditLike.num_nodes, 512, 41}, ProductSize{8192, 8192, 8192}}) {
+    const ProductSize taken = is_dry_run() ? ProductSize{16, 8, 4} : size;
+    for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
+      bench.run(dense_product(taken, bench.arguments.precisions, pass, gpu()), repeated(5, 3));
+    }
+  }
+}
+
+void run_cnn(Bench& bench) {
+  constexpr std::int64_t kBatch = 512, kEpoch = 60000;
+  for (const std::int64_t batch : {kBatch, 4 * kBatch}) {
+    bench.run(cnn_step(is_dry_run() ? 2 : batch), repeated(5, 4));
+  }
+  bench.run(is_dry_run() ? cnn_epoch(2, 4) : cnn_epoch(kBatch, kEpoch), {.warm_ups = 1});
 }
 
 // Sampling.
@@ -187,18 +243,17 @@ Plan neighbor_sampling_on_gpu(const Topology& topology, std::int64_t num_batches
 }
 
 void run(Bench& bench) {
+  if (dry_run) measure_on_cpu();
   bench.device = gpu();
-  bench.begin("see each comparison");
   if (is_selected("cora")) {
     bench.run(cora_step({Precision::kFloat32, Precision::kFloat16}),
-              {.repeats = 200, .warm_ups = 6});  // a captured step runs eagerly three times first
+              repeated(200, 6));  // a captured step runs eagerly three times first
   }
-  if (is_selected("cnn")) {
-    for (const std::int64_t batch : {512, 2048}) {
-      bench.run(cnn_step(batch), {.repeats = 5, .warm_ups = 4});
-    }
-  }
+  if (is_selected("cnn")) run_cnn(bench);
+  if (is_selected("linear")) run_linear(bench);
   if (is_selected("gat")) run_gat(bench);
+  if (is_selected("losses")) run_losses(bench);
+  if (is_selected("heads")) run_heads(bench);
   if (is_selected("sampling")) {
     bench.run(neighbor_sampling_on_gpu(rmat_on_device(kProductsLike), 32), kTwoWarmUps);
   }

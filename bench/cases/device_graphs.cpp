@@ -11,6 +11,8 @@
 namespace mezzo::bench {
 namespace {
 
+bool dry_run = false;
+
 /// Edges of an R-MAT graph of 2^levels nodes: each level picks a quadrant of the matrix.
 std::pair<at::Tensor, at::Tensor> rmat_edges(std::int64_t levels, std::int64_t num_edges) {
   constexpr double kA = 0.57, kB = 0.19, kC = 0.19;
@@ -29,7 +31,16 @@ std::pair<at::Tensor, at::Tensor> rmat_edges(std::int64_t levels, std::int64_t n
 
 }  // namespace
 
+void measure_on_cpu() {
+  dry_run = true;
+}
+
+bool is_dry_run() {
+  return dry_run;
+}
+
 at::Device gpu() {
+  if (dry_run) return at::kCPU;
   static const at::Device cuda = [] {
     const at::Device device = default_device();
     MEZZO_CHECK(device.is_cuda(), "expected a CUDA device with mezzo's kernels, found none");
@@ -38,7 +49,8 @@ at::Device gpu() {
   return cuda;
 }
 
-Topology rmat_on_device(const GraphSize& size) {
+Topology rmat_on_device(const GraphSize& given) {
+  const GraphSize size = dry_run ? GraphSize{given.name, 64, 1024} : given;
   at::manual_seed(0);
   const auto levels = static_cast<std::int64_t>(std::ceil(std::log2(size.num_nodes)));
   const auto [src, dst] = rmat_edges(levels, size.num_edges);

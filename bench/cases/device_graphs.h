@@ -13,6 +13,11 @@ namespace mezzo::bench {
 /// kernels for it.
 at::Device gpu();
 
+/// For a dry run, which proves the programs without a GPU: from now on gpu() is the CPU, and graphs
+/// are tiny.
+void measure_on_cpu();
+bool is_dry_run();
+
 /// The size of a real graph.
 struct GraphSize {
   std::string name;

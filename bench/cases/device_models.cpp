@@ -5,12 +5,15 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "mezzo/amp/captured_step.h"
 #include "mezzo/amp/optim/fused_optimizer.h"
 #include "mezzo/amp/scaler/grad_scaler.h"
+#include "mezzo/core/table.h"
 #include "mezzo/nn/model/model.h"
+#include "mezzo/runtime/memory.h"
 
 #include "examples/cnn/network.h"
 
@@ -77,28 +80,76 @@ at::Tensor random_labels(std::int64_t count, std::int64_t classes) {
   return at::randint(classes, {count}, at::TensorOptions(at::kLong).device(gpu()));
 }
 
+/// Features and labels as Reddit's.
+struct GatData {
+  static constexpr std::int64_t kFeatures = 602, kClasses = 41;
+  at::Tensor x, labels;
+
+  explicit GatData(const Topology& topology)
+      : x(at::randn({topology.num_src(), kFeatures}, gpu())),
+        labels(random_labels(topology.num_dst(), kClasses)) {}
+};
+
+std::shared_ptr<DeviceTraining> gat_training(const Topology& topology, const GatData& data,
+                                             std::int64_t heads, std::int64_t hidden,
+                                             amp::Precision precision) {
+  const nn::ModelOptions options{.kind = nn::ModelKind::kGat,
+                                 .in_features = GatData::kFeatures,
+                                 .hidden_features = hidden,
+                                 .out_features = GatData::kClasses,
+                                 .num_layers = 3,
+                                 .num_heads = heads,
+                                 .dropout = 0,
+                                 .allow_zero_in_degree = true};
+  return graph_training(model_on_device(options), precision, topology, data.x, data.labels);
+}
+
+/// Training on `images` in whole batches, in every precision and with both layouts of the
+/// activations. Results: the mean loss.
+Comparison cnn_comparison(const at::Tensor& images, const at::Tensor& labels, std::int64_t batch) {
+  const std::int64_t num_batches = images.size(0) / batch;
+  Comparison comparison;
+  comparison.rounding.steps = kSteps;
+  for (const amp::Precision precision : amp::kPrecisions) {
+    if (is_dry_run() && precision != amp::Precision::kFloat32) continue;  // slow on a CPU
+    for (const bool channels_last : {false, true}) {
+      at::manual_seed(0);
+      torch::nn::Sequential network = make_network(channels_last);
+      network->to(gpu());
+      const auto next = std::make_shared<std::int64_t>(0);
+      const auto forward = [=]() mutable {
+        const std::int64_t begin = (*next)++ % num_batches * batch;
+        const at::Tensor logits = network->forward(images.narrow(0, begin, batch));
+        return at::cross_entropy_loss(logits.to(at::kFloat), labels.narrow(0, begin, batch));
+      };
+      const auto training = std::make_shared<DeviceTraining>(network.ptr(), precision, forward);
+      const auto run = [training, num_batches]() -> Tensors {
+        Tensors losses;
+        for (std::int64_t i = 0; i < num_batches; ++i) losses.push_back(training->step());
+        return {at::stack(losses).mean().reshape({1})};
+      };
+      comparison.candidates.push_back({.name = fmt::format("{}{}", amp::to_string(precision),
+                                                           channels_last ? " channels-last" : ""),
+                                       .is_mezzo = true,
+                                       .precision = precision,
+                                       .run = run});
+    }
+  }
+  return comparison;
+}
+
 }  // namespace
 
 Plan gat_step(const Topology& topology, std::int64_t heads, std::int64_t hidden,
               const std::vector<amp::Precision>& precisions) {
-  constexpr std::int64_t kFeatures = 602, kClasses = 41;  // Reddit's
   const auto make = [=] {
-    const at::Tensor x = at::randn({topology.num_src(), kFeatures}, gpu());
-    const at::Tensor labels = random_labels(topology.num_dst(), kClasses);
+    const GatData data(topology);
     Comparison comparison;
     comparison.rounding.steps = kSteps;
     for (const amp::Precision precision : precisions) {
-      const nn::ModelOptions options{.kind = nn::ModelKind::kGat,
-                                     .in_features = kFeatures,
-                                     .hidden_features = hidden,
-                                     .out_features = kClasses,
-                                     .num_layers = 3,
-                                     .num_heads = heads,
-                                     .dropout = 0,
-                                     .allow_zero_in_degree = true};
-      const auto model = model_on_device(options);
-      comparison.candidates.push_back(eager(std::string(amp::to_string(precision)), precision,
-                                            graph_training(model, precision, topology, x, labels)));
+      comparison.candidates.push_back(
+          eager(std::string(amp::to_string(precision)), precision,
+                gat_training(topology, data, heads, hidden, precision)));
     }
     return comparison;
   };
@@ -106,6 +157,45 @@ Plan gat_step(const Topology& topology, std::int64_t heads, std::int64_t hidden,
                               topology.num_edges()),
           .width = hidden,
           .make = make};
+}
+
+std::string gat_losses(const Topology& topology, std::int64_t heads, std::int64_t hidden,
+                       std::int64_t num_steps, const std::vector<amp::Precision>& precisions) {
+  at::manual_seed(0);
+  const GatData data(topology);
+  std::vector<std::vector<std::string>> rows = {{"step"}};
+  for (std::int64_t step = 1; step <= num_steps; ++step) rows.push_back({std::to_string(step)});
+  for (const amp::Precision precision : precisions) {
+    const auto training = gat_training(topology, data, heads, hidden, precision);
+    rows.front().emplace_back(amp::to_string(precision));
+    for (std::size_t step = 1; step < rows.size(); ++step) {
+      rows[step].push_back(fmt::format("{:.5f}", training->step().item<double>()));
+    }
+  }
+  return fmt::format("losses of the three-layer gat, {} heads of {}\n", heads, hidden) +
+         format_table(rows);
+}
+
+std::string largest_gat(const Topology& topology, std::int64_t hidden, std::int64_t most,
+                        const std::vector<amp::Precision>& precisions) {
+  const GatData data(topology);
+  std::vector<std::vector<std::string>> rows = {{"precision", "fits", "does not fit", "peak"}};
+  for (const amp::Precision precision : precisions) {
+    std::vector<std::string> row = {std::string(amp::to_string(precision)), "-", "-", "-"};
+    for (std::int64_t heads = 2; heads <= most && row[2] == "-"; heads *= 2) {
+      const std::string size = fmt::format("{} x {}", heads, hidden);
+      try {
+        reset_peak_memory(gpu());
+        gat_training(topology, data, heads, hidden, precision)->step().item<double>();
+        row[1] = size;
+        row[3] = format_bytes(peak_memory_bytes(gpu()));
+      } catch (const c10::OutOfMemoryError&) {
+        row[2] = size;
+      }
+    }
+    rows.push_back(row);
+  }
+  return "hidden layers of the three-layer gat that fit in memory\n" + format_table(rows);
 }
 
 Plan cora_step(const std::vector<amp::Precision>& precisions) {
@@ -120,6 +210,7 @@ Plan cora_step(const std::vector<amp::Precision>& precisions) {
     comparison.rounding.steps = kSteps;
     for (const amp::Precision precision : precisions) {
       for (const bool captured : {false, true}) {
+        if (captured && is_dry_run()) continue;
         const nn::ModelOptions options{.in_features = kFeatures,
                                        .hidden_features = 16,
                                        .out_features = kClasses,
@@ -144,30 +235,24 @@ Plan cora_step(const std::vector<amp::Precision>& precisions) {
 }
 
 Plan cnn_step(std::int64_t batch) {
-  using amp::Precision;
   const auto make = [=] {
     const at::Tensor images = at::rand({batch, 1, 28, 28}, gpu());
-    const at::Tensor labels = random_labels(batch, 10);
-    Comparison comparison;
-    comparison.rounding.steps = kSteps;
-    for (const Precision precision :
-         {Precision::kTensorFloat32, Precision::kBFloat16, Precision::kFloat16}) {
-      for (const bool channels_last : {false, true}) {
-        at::manual_seed(0);
-        torch::nn::Sequential network = make_network(channels_last);
-        network->to(gpu());
-        const auto forward = [network, images, labels]() mutable {
-          return at::cross_entropy_loss(network->forward(images).to(at::kFloat), labels);
-        };
-        const std::string name =
-            fmt::format("{}{}", amp::to_string(precision), channels_last ? " channels-last" : "");
-        comparison.candidates.push_back(eager(
-            name, precision, std::make_shared<DeviceTraining>(network.ptr(), precision, forward)));
-      }
-    }
-    return comparison;
+    return cnn_comparison(images, random_labels(batch, 10), batch);
   };
   return {.work = "training step of the cnn, F images", .width = batch, .make = make};
+}
+
+Plan cnn_epoch(std::int64_t batch, std::int64_t num_images) {
+  const auto make = [=] {
+    constexpr double kAnyError = 1e9;  // at most 0.1: losses of later steps drift apart
+    const at::Tensor images = at::rand({num_images, 1, 28, 28}, gpu());
+    Comparison comparison = cnn_comparison(images, random_labels(num_images, 10), batch);
+    comparison.rounding.steps = kAnyError;
+    return comparison;
+  };
+  return {.work = fmt::format("epoch of the cnn on {} images, batches of F", num_images),
+          .width = batch,
+          .make = make};
 }
 
 }  // namespace mezzo::bench

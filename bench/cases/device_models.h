@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "mezzo/amp/precision.h"
@@ -20,8 +21,20 @@ Plan gat_step(const Topology& topology, std::int64_t heads, std::int64_t hidden,
 /// captured (amp::CapturedStep). Results: the loss.
 Plan cora_step(const std::vector<amp::Precision>& precisions);
 
-/// Training step of the CNN for 28 x 28 images on `batch` of them, in TF32 and 16 bits, with both
+/// Training step of the CNN for 28 x 28 images on `batch` of them, in every precision, with both
 /// layouts of the activations. Results: the loss.
 Plan cnn_step(std::int64_t batch);
+
+/// An epoch of `num_images` in whole batches. Results: the mean loss.
+Plan cnn_epoch(std::int64_t batch, std::int64_t num_images);
+
+/// The losses of the first steps of gat_step() in each precision, one line per step.
+std::string gat_losses(const Topology& topology, std::int64_t heads, std::int64_t hidden,
+                       std::int64_t num_steps, const std::vector<amp::Precision>& precisions);
+
+/// How many heads of `hidden` features fit in the device's memory in gat_step(), of 2, 4, 8, ... up
+/// to `most`: one line for each precision.
+std::string largest_gat(const Topology& topology, std::int64_t hidden, std::int64_t most,
+                        const std::vector<amp::Precision>& precisions);
 
 }  // namespace mezzo::bench

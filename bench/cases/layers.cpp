@@ -167,10 +167,24 @@ Plan layer_plan(const char* name, const Workload& load, std::int64_t width, Pass
           .make = [=] { return make_layer(load, width, pass, make(width, heads)); }};
 }
 
+/// libtorch's product in a TF32 scope, backward too.
+void add_tensor_float32(OperatorCase& product, std::function<Tensors()> run) {
+  constexpr auto kPrecision = amp::Precision::kTensorFloat32;
+  const auto scoped = [run = std::move(run)] {
+    const amp::PrecisionScope scope(kPrecision, at::kCUDA);
+    return run();
+  };
+  product.add_handwritten("libtorch tf32", scoped, product.cost(), {}, kPrecision);
+}
+
 Comparison make_dense_product(const ProductSize& size,
-                              const std::vector<amp::Precision>& precisions, Pass pass) {
-  const at::Tensor x = at::randn({size.rows, size.in}), weight = at::randn({size.out, size.in});
-  const at::Tensor gradient = at::randn({size.rows, size.out});
+                              const std::vector<amp::Precision>& precisions, Pass pass,
+                              at::Device device) {
+  const auto random = [device](std::int64_t rows, std::int64_t columns) {
+    return at::randn({rows, columns}, device);
+  };
+  const at::Tensor x = random(size.rows, size.in), weight = random(size.out, size.in);
+  const at::Tensor gradient = random(size.rows, size.out);
   OperatorCase product(pass, {x, weight}, gradient, [size, pass](std::int64_t element) {
     // A multiplication and an addition for each number of a row and of the weight's columns; the
     // gradients are two products of the same size.
@@ -181,6 +195,7 @@ Comparison make_dense_product(const ProductSize& size,
   const Forward libtorch = [](const Tensors& in) { return at::linear(in[0], in[1]); };
   product.define(libtorch);
   product.add_baselines("libtorch", precisions, [&](at::ScalarType) { return libtorch; });
+  if (!device.is_cpu()) add_tensor_float32(product, job(pass, {x, weight}, gradient, libtorch));
   product.add_mezzo(precisions, [](const Tensors& in) { return mezzo::linear(in[0], in[1]); });
   return product.take();
 }
@@ -196,7 +211,7 @@ Plan gatv2_layer(const Workload& load, std::int64_t width, Pass pass) {
 }
 
 Plan dense_product(const ProductSize& size, const std::vector<amp::Precision>& precisions,
-                   Pass pass) {
+                   Pass pass, at::Device device) {
   const std::int64_t numbers = size.rows * (size.in + size.out) + size.in * size.out;
   const auto num_16_bit = std::count_if(precisions.begin(), precisions.end(),
                                         [](auto p) { return storage_type(p) != at::kFloat; });
@@ -204,8 +219,8 @@ Plan dense_product(const ProductSize& size, const std::vector<amp::Precision>& p
   const std::int64_t bytes = 2 * 8 + 4 + 4 + num_16_bit * (2 + 2);
   return {.work = fmt::format("linear {} x {} x {}{}", size.rows, size.in, size.out, suffix(pass)),
           .width = size.out,
-          .bytes = numbers * bytes,
-          .make = [=] { return make_dense_product(size, precisions, pass); }};
+          .bytes = device.is_cpu() ? numbers * bytes : 0,
+          .make = [=] { return make_dense_product(size, precisions, pass, device); }};
 }
 
 }  // namespace mezzo::bench

@@ -28,8 +28,8 @@ struct ProductSize {
 };
 
 /// Compares `linear` with libtorch's in float32 and bfloat16; the expected results are in float64.
-/// The plan's width is `out`.
+/// On a GPU also with libtorch's in TF32. The plan's width is `out`.
 Plan dense_product(const ProductSize& size, const std::vector<amp::Precision>& precisions,
-                   Pass pass);
+                   Pass pass, at::Device device = at::kCPU);
 
 }  // namespace mezzo::bench
