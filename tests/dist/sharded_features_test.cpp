@@ -13,8 +13,6 @@
 namespace mezzo::dist {
 namespace {
 
-using namespace mezzo::test;
-
 /// For workers, because gtest's expectations have no effect there.
 void require_shards(bool condition, const std::string& text) {
   if (!condition) throw LogicError("expected " + text);

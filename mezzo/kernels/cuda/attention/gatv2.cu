@@ -54,10 +54,10 @@ __global__ void __launch_bounds__(HeadLaunch::kThreads, HeadLaunch::kBlocks)
         shape, part.range, a.entries.first, others,
         [](std::int64_t /*entry*/, std::int64_t /*id*/, bool /*mine*/) {},
         [&](const A(&x)[N], bool /*taken*/, int /*owner*/) {
-          A part = 0;
+          A score = 0;
 #pragma unroll
-          for (int i = 0; i < N; ++i) part += own.attn[i] * leaky_relu(own.own[i] + x[i], slope);
-          return part;
+          for (int i = 0; i < N; ++i) score += own.attn[i] * leaky_relu(own.own[i] + x[i], slope);
+          return score;
         },
         [&](std::int64_t entry, bool mine, A score) {
           if (!mine) return;
