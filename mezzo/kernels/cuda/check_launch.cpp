@@ -1,9 +1,10 @@
+#include "mezzo/kernels/cuda/check_launch.h"
+
 #include <string>
 
 #include <cuda_runtime_api.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/kernels/cuda/device.h"
 
 namespace mezzo::kernels::cuda {
 

@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "mezzo/core/dtype.h"
+#include "mezzo/kernels/cuda/check_launch.h"
 #include "mezzo/kernels/operand.h"
 
 // Helpers of the CUDA kernels. Kernels use neither libtorch nor CUDA features beyond those below,
@@ -197,9 +198,6 @@ __device__ inline A group_sum(A x, int width) {
 }
 
 // ---- launches
-
-/// Throws LogicError with the kernel's name unless `status` (a cudaError_t) is success.
-void check_launch(const char* kernel_name, int status);
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
