@@ -8,7 +8,7 @@
 #define MEZZO_HOST_DEVICE
 #endif
 
-// Operands that the host computes again where it needs them.
+// Formulas for the operands: device and host compute the same numbers without a copy.
 
 namespace mezzo::bench::gpu {
 

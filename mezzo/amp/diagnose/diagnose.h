@@ -208,8 +208,8 @@ DiagnosedModel diagnosed_model(const Module& model) {
 /// parameters, buffers and gradients. All numbers except times are as deterministic as the step.
 ///
 /// Throws InvalidArgument for steps < 1, an empty step, parameters that are not float32 or float64,
-/// and as enable_mixed_precision(); what the step throws, except c10::OutOfMemoryError after the
-/// fp32 run, for which the precision is not suited.
+/// and as enable_mixed_precision(); what the step throws. After the fp32 run a
+/// c10::OutOfMemoryError is not thrown: it means that the precision is not suited.
 MEZZO_API Diagnosis diagnose(const std::function<at::Tensor(std::int64_t step)>& step,
                              const DiagnosedModel& model, const DiagnoseOptions& options = {});
 

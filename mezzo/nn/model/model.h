@@ -142,8 +142,8 @@ class ModelInput {
   at::Tensor edge_weight_;
 };
 
-/// What runs layer `index` of a module: x [num_src, ...] for the sources of `topology`, of which
-/// the destinations are the first num_dst, to [num_dst, ...].
+/// Runs layer `index` of a module. x: [num_src, ...], the rows of the sources of `topology`; the
+/// destinations are the first num_dst sources. Returns [num_dst, ...].
 using LayerForward =
     std::function<at::Tensor(std::int64_t index, const Topology& topology, const at::Tensor& x)>;
 

@@ -74,7 +74,7 @@ TEST_F(LargestBatches, limits_may_be_the_largest_numbers) {
       EXPECT_EQ(each.batch_size, largest);
     }
   }
-  // With sizes of which none is too large, up to the limit.
+  // If every size fits, the search ends at the limit.
   std::int64_t most = 0;
   WideJob job;
   const auto loss = [&](std::int64_t size) {
