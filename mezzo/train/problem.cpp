@@ -78,9 +78,9 @@ void check_edge_weights(const Dataset& dataset, const TrainOptions& options) {
               dataset.origin, kWithout);
 }
 
-/// Divides each weight by the square roots of the sums of weights at both ends, and multiplies it by
-/// the square roots of both degrees, because GraphConv divides by them. In a sample GraphConv then
-/// estimates the same normalised sum.
+/// Divides each weight by the square roots of the sums of weights at both ends, and multiplies it
+/// by the square roots of both degrees, because GraphConv divides by them. In a sample GraphConv
+/// then estimates the same normalised sum.
 at::Tensor gcn_factors(const Topology& topology, const at::Tensor& weights) {
   const auto root_at = [](const at::Tensor& degrees, const at::Tensor& ends) {
     return degrees.clamp_min(1).to(at::kDouble).sqrt().index_select(0, ends);

@@ -22,8 +22,9 @@ struct TuneOptions {
   /// Options that are not varied, by the names of the command line without dashes: "layers", "lr".
   std::vector<std::string> fixed = {};
   double minutes = 10;  ///< > 0, of all trials, also of those reused
-  /// The file of the trials; empty: none. Trials in the file are reused, also failed ones. A running
-  /// trial is in it too: if the process is killed, that trial counts as failed and is not repeated.
+  /// The file of the trials; empty: none. Trials in the file are reused, also failed ones. A
+  /// running trial is in it too: if the process is killed, that trial counts as failed and is not
+  /// repeated.
   std::string trials = {};
 };
 
