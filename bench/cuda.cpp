@@ -74,7 +74,8 @@ Expected sampled_sums(const mezzo::Adjacency& rows, const at::Tensor& x) {
 at::Tensor sparse_matrix(const mezzo::Adjacency& rows, std::int64_t columns, at::ScalarType dtype) {
   const at::Tensor ones = at::ones({rows.indices.size(0)}, rows.indices.options().dtype(dtype));
   return at::sparse_csr_tensor(rows.indptr.to(rows.indices.scalar_type()), rows.indices, ones,
-                               {rows.indptr.size(0) - 1, columns}, ones.options());
+                               {rows.indptr.size(0) - 1, columns},
+                               ones.options().layout(at::kSparseCsr));
 }
 
 /// libtorch's products with the matrix and, backward, with its precomputed transpose.
