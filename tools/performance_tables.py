@@ -1,4 +1,4 @@
-"""The tables and the picture of docs/performance.md, from the data files docs/performance/*.json.
+"""The tables and the pictures of docs/performance.md, from the data files docs/performance/*.json.
 
 A data file describes a machine and has a row for each measured work: "ms" is [minimum, median] of each
 candidate, "mib" its peak memory. "over" is how many times as long as Mezzo another candidate took if
@@ -12,7 +12,6 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs/performance.md"
 DATA = ROOT / "docs/performance"
-PICTURE = DATA / "kernels.svg"
 PRECISIONS = ["fp32", "bf16", "fp16"]
 BOTH = "forward+backward"
 
@@ -282,25 +281,36 @@ def page(processors, document):
     return document
 
 
-# The picture.
+# The pictures: bars of how many times as fast, for each processor, as SVG.
 
 WORKS = [("copy_u", "spmm-rmat17", f"copy_u sum, {BOTH}"),
          ("u_mul_e", "spmm-rmat17", f"u_mul_e sum, {BOTH}"),
          ("u_dot_v", "sddmm-rmat17", f"u_dot_v, {BOTH}")]
-COLOURS = {"fp32": "#7f8fa6", "bf16": "#2f6fb0"}
+COLOURS = {"fp32": "#7f8fa6", "bf16": "#2f6fb0", "fp16": "#c98a2b"}
 WIDTH_OF_PICTURE = 128
 
 
-def picture(processors):
-    """Bars: how many times as fast as the best of libtorch's float32 candidates, as SVG."""
-    bars = {}
-    for one in processors:
-        for title, run, work in WORKS:
-            row = one.find(run, work, WIDTH_OF_PICTURE)
-            for precision in COLOURS:
-                value = minimum(row, f"mezzo {precision}")
-                if value and baseline(row):
-                    bars.setdefault(one.name, []).append((title, precision, baseline(row) / value))
+def kernel_bars(processor):
+    for title, run, work in WORKS:
+        row = processor.find(run, work, WIDTH_OF_PICTURE)
+        for precision in TWO:
+            yield title, precision, baseline(row), minimum(row, f"mezzo {precision}")
+
+
+def epoch_bars(processor):
+    for model in ("gcn", "sage", "gat"):
+        row = processor.find("epoch-rmat17", f"{model} epoch")
+        for precision in ("bf16", "fp16"):
+            yield (model.upper(), precision, minimum(row, "mezzo fp32"),
+                   minimum(row, f"mezzo {precision}"))
+
+
+def picture(processors, title, subtitle, bars_of):
+    """bars_of(processor) yields (title, precision, time of the compared, time); two of each title."""
+    bars = {one.name: [(*names, base / value) for *names, base, value in bars_of(one)
+                       if base and value] for one in processors}
+    bars = {name: of for name, of in bars.items() if of}
+    precisions = list(dict.fromkeys(precision for of in bars.values() for _, precision, _ in of))
     top = math.ceil(max(height for of in bars.values() for _, _, height in of))
     panel, left, floor, unit = 196, 40, 250, 180 / top
     width = left + panel * len(bars) + 10
@@ -309,10 +319,8 @@ def picture(processors):
     def text(x, y, words, size=12, anchor="middle"):
         shapes.append(f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}">{words}</text>')
 
-    text(left, 22, "Sums and dot products over the edges, forward and backward, "
-         f"{WIDTH_OF_PICTURE} features", 14, "start")
-    text(left, 42, "times as fast as the best of libtorch's float32 operations on the same processor",
-         12, "start")
+    text(left, 22, title, 14, "start")
+    text(left, 42, subtitle, 12, "start")
     for level in range(0, top + 1):
         y = floor - level * unit
         dash = ' stroke-dasharray="4 3"' if level == 1 else ""
@@ -321,18 +329,31 @@ def picture(processors):
         text(left - 6, f"{y + 4:.1f}", f"{level}x", 11, "end")
     for i, (name, of) in enumerate(bars.items()):
         x = left + panel * i
-        for j, (title, precision, height) in enumerate(of):
+        for j, (work, precision, height) in enumerate(of):
             at = x + 12 + 26 * j + 8 * (j // 2)
             shapes.append(f'<rect x="{at}" y="{floor - height * unit:.1f}" width="24" '
                           f'height="{height * unit:.1f}" fill="{COLOURS[precision]}"/>')
             text(at + 12, f"{floor - height * unit - 3:.1f}", f"{height:.1f}", 10)
             if j % 2 == 0:
-                text(at + 25, floor + 15, title, 11)
+                text(at + 25, floor + 15, work, 11)
         text(x + panel / 2 - 4, floor + 34, name, 13)
-    for i, (precision, colour) in enumerate(COLOURS.items()):
+    for i, precision in enumerate(precisions):
         x = width - 120 + 60 * i
-        shapes.append(f'<rect x="{x}" y="32" width="10" height="10" fill="{colour}"/>')
+        shapes.append(f'<rect x="{x}" y="32" width="10" height="10" fill="{COLOURS[precision]}"/>')
         text(x + 14, 42, precision, 12, "start")
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{floor + 45}" '
             'font-family="sans-serif">\n<rect width="100%" height="100%" fill="white"/>\n'
             + "\n".join(shapes) + "\n</svg>\n")
+
+
+def pictures(processors):
+    """The text of each picture, by the name of its file."""
+    return {
+        "kernels.svg": picture(
+            processors, "Sums and dot products over the edges, forward and backward, "
+            f"{WIDTH_OF_PICTURE} features",
+            "times as fast as the best of libtorch's float32 operations on the same processor",
+            kernel_bars),
+        "epochs.svg": picture(
+            processors, "Training steps of two layers on a graph of 2 million edges, 602 features",
+            "times as fast as Mezzo's own float32 on the same processor", epoch_bars)}

@@ -122,12 +122,16 @@ class Tables(unittest.TestCase):
                 "growing": ["| A | u_dot_v | fp32 | 2.50 | 10.0 |"]}.items():
             self.assertEqual(performance.TABLES[name]([one])[2:], expected)
 
-    def test_the_picture_is_well_formed_and_has_a_bar_for_each_time(self):
-        row = kernel(performance.WIDTH_OF_PICTURE, CSR_mm=20, mezzo_fp32=5, mezzo_bf16=2)
-        root = ElementTree.fromstring(performance.picture([processor(row)]))
-        words = [shape.text for shape in root if shape.tag.endswith("text")]
-        self.assertIn("4.0", words)
-        self.assertIn("10.0", words)
+    def test_the_pictures_are_well_formed_and_have_a_bar_for_each_time(self):
+        sums = kernel(performance.WIDTH_OF_PICTURE, CSR_mm=20, mezzo_fp32=5, mezzo_bf16=2)
+        epoch = {"run": "epoch-rmat17", "work": "gcn epoch",
+                 "ms": {"mezzo fp32": [60, 60], "mezzo bf16": [20, 20], "mezzo fp16": [40, 40]}}
+        pictures = performance.pictures([processor(sums, epoch)])
+        for name, heights in {"kernels.svg": ["4.0", "10.0"], "epochs.svg": ["3.0", "1.5"]}.items():
+            root = ElementTree.fromstring(pictures[name])
+            words = [shape.text for shape in root if shape.tag.endswith("text")]
+            for height in heights:
+                self.assertIn(height, words)
 
 
 class Document(unittest.TestCase):
