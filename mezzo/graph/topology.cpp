@@ -24,7 +24,8 @@ detail::EdgeList moved(const detail::EdgeList& edges, at::Device device) {
 }
 
 Adjacency moved(const Adjacency& rows, at::Device device) {
-  return {moved(rows.indptr, device), moved(rows.indices, device), moved(rows.edge_ids, device)};
+  return {moved(rows.indptr, device), moved(rows.indices, device), moved(rows.edge_ids, device),
+          rows.longest_row};
 }
 
 bool moved(bool fact, at::Device /*device*/) {
@@ -194,7 +195,7 @@ std::shared_ptr<Core> core_from_rows(std::string_view operation, const at::Tenso
   check_beside(operation, "indices", indices, "indptr", indptr);
   rows.indices = detail::check_vector(operation, "indices", indices);
   const std::int64_t num_edges = rows.indices.numel();
-  detail::check_indptr(operation, rows.indptr, num_edges);
+  rows.longest_row = detail::check_indptr(operation, rows.indptr, num_edges);
   const std::int64_t num_rows = rows.indptr.numel() - 1;
   const at::ScalarType dtype =
       detail::choose_id_dtype(operation, width, num_rows, num_others, num_edges);

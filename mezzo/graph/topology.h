@@ -13,8 +13,9 @@ class Topology;
 struct Adjacency;
 namespace detail {
 /// Builds a structure from valid rows by destination, as samplers produce them, without checks,
-/// copies or reads. csc: a valid Adjacency on one device with num_dst rows; indices below num_src,
-/// int32 or int64, which becomes id_dtype(); edge_ids, if defined, of the same dtype.
+/// copies or reads. csc: a valid Adjacency on one device with num_dst rows, whose longest row is
+/// known or -1; indices below num_src, int32 or int64, which becomes id_dtype(); edge_ids, if
+/// defined, of the same dtype.
 MEZZO_API Topology topology_from_rows(Adjacency csc, std::int64_t num_src, std::int64_t num_dst);
 }  // namespace detail
 
@@ -24,6 +25,7 @@ struct Adjacency {
   at::Tensor indptr;    ///< int64 [num_rows + 1]
   at::Tensor indices;   ///< [num_edges], the other endpoint of each entry
   at::Tensor edge_ids;  ///< [num_edges], the edge of each entry; undefined if entry i is edge i
+  std::int64_t longest_row = -1;  ///< entries of the longest row; -1 if unknown
 };
 
 /// The dtype of stored ids. kAutomatic: int32 if every count is below 2^31, else int64.

@@ -115,8 +115,9 @@ EntryOrder order_of(const at::Tensor& indptr, const at::Tensor& edge_ids) {
 Adjacency sort_on_host(const at::Tensor& keys, const at::Tensor& others, std::int64_t num_rows) {
   const at::Device device = keys.device();
   const Adjacency host = sort_edges(keys.cpu(), others.cpu(), num_rows);
-  if (!host.edge_ids.defined()) return {host.indptr.to(device), others, {}};
-  return {host.indptr.to(device), host.indices.to(device), host.edge_ids.to(device)};
+  if (!host.edge_ids.defined()) return {host.indptr.to(device), others, {}, host.longest_row};
+  return {host.indptr.to(device), host.indices.to(device), host.edge_ids.to(device),
+          host.longest_row};
 }
 
 }  // namespace
@@ -156,22 +157,28 @@ void check_range(std::string_view operation, std::string_view name, const at::Te
   });
 }
 
-void check_indptr(std::string_view operation, const at::Tensor& indptr, std::int64_t num_edges) {
+std::int64_t check_indptr(std::string_view operation, const at::Tensor& indptr,
+                          std::int64_t num_edges) {
   MEZZO_CHECK(indptr.numel() > 0, "{}: expected indptr of at least one entry, got none", operation);
-  if (!indptr.is_cpu() && is_indptr(indptr, num_edges)) return;  // else find the error below
+  if (!indptr.is_cpu()) {
+    if (const auto longest = longest_row(indptr, num_edges)) return *longest;
+  }  // else the loop below finds the error
   const at::Tensor host = indptr.cpu().to(at::kLong);
   const auto* row_begin = host.const_data_ptr<std::int64_t>();
   const std::int64_t last = host.numel() - 1;
+  std::int64_t longest = 0;
   MEZZO_CHECK(row_begin[0] == 0, "{}: expected indptr to begin with 0, got {}", operation,
               row_begin[0]);
   for (std::int64_t row = 0; row < last; ++row) {
     MEZZO_CHECK(row_begin[row] <= row_begin[row + 1],
                 "{}: expected indptr never to fall, got {} after {} at position {}", operation,
                 row_begin[row + 1], row_begin[row], row + 1);
+    longest = std::max(longest, row_begin[row + 1] - row_begin[row]);
   }
   MEZZO_CHECK(row_begin[last] == num_edges,
               "{}: expected indptr to end with {}, the number of indices, got {}", operation,
               num_edges, row_begin[last]);
+  return longest;
 }
 
 EntryOrder check_edge_ids(std::string_view operation, const at::Tensor& indptr,
@@ -197,7 +204,9 @@ Adjacency sort_edges(const at::Tensor& keys, const at::Tensor& others, std::int6
   Adjacency rows;
   rows.indptr = at::zeros({num_rows + 1}, at::kLong);
   at::Tensor ends = rows.indptr.narrow(0, 1, num_rows);
-  at::cumsum_out(ends, count_ids(keys, num_rows), 0);
+  const at::Tensor counts = count_ids(keys, num_rows);
+  at::cumsum_out(ends, counts, 0);
+  rows.longest_row = num_rows == 0 ? 0 : counts.max().item<std::int64_t>();
   visit(IdTypes{}, keys.scalar_type(), [&]<class Id>() {
     const auto* key_ids = keys.const_data_ptr<typename Id::Type>();
     if (std::is_sorted(key_ids, key_ids + keys.numel())) {

@@ -58,9 +58,10 @@ at::Tensor check_vector(std::string_view operation, std::string_view name, const
 void check_range(std::string_view operation, std::string_view name, const at::Tensor& ids,
                  std::int64_t bound);
 
-/// Throws InvalidArgument unless `indptr` (from check_vector) runs from 0 to `num_edges` without
-/// decreasing. Synchronises on CUDA.
-void check_indptr(std::string_view operation, const at::Tensor& indptr, std::int64_t num_edges);
+/// Returns the length of the longest row. Throws InvalidArgument unless `indptr` (from
+/// check_vector) runs from 0 to `num_edges` without decreasing. Synchronises on CUDA.
+std::int64_t check_indptr(std::string_view operation, const at::Tensor& indptr,
+                          std::int64_t num_edges);
 
 /// Throws InvalidArgument unless `edge_ids` (from check_vector) is a permutation; returns its order
 /// within the rows. Synchronises on CUDA.

@@ -14,12 +14,20 @@ at::Tensor falls(const at::Tensor& values) {
 
 Adjacency sort_edges_by_ops(const at::Tensor& keys, const at::Tensor& others,
                             std::int64_t num_rows) {
-  const bool is_sorted = keys.numel() < 2 || !falls(keys).any().item<bool>();
+  Adjacency rows;
+  rows.longest_row = keys.numel();
+  bool is_sorted = true;
+  if (keys.numel() > 1) {
+    const at::Tensor facts =
+        at::stack({count_ids_by_ops(keys, num_rows).max(), falls(keys).any().to(at::kLong)}).cpu();
+    const auto* fact = facts.const_data_ptr<std::int64_t>();
+    rows.longest_row = fact[0];
+    is_sorted = fact[1] == 0;
+  }
   at::Tensor sorted = keys, order;
   if (!is_sorted) {
     std::tie(sorted, order) = keys.sort(/*stable=*/std::optional<bool>(true), /*dim=*/0);
   }
-  Adjacency rows;
   rows.indptr = at::searchsorted(sorted, at::arange(num_rows + 1, keys.options()));
   rows.indices = is_sorted ? others : others.index_select(0, order);
   if (!is_sorted) rows.edge_ids = order.to(keys.scalar_type());
@@ -44,12 +52,14 @@ at::Tensor count_ids_by_ops(const at::Tensor& ids, std::int64_t bound) {
       .index_add_(0, ids, at::ones({1}, options).expand({ids.numel()}));
 }
 
-bool is_indptr(const at::Tensor& indptr, std::int64_t num_edges) {
+std::optional<std::int64_t> longest_row(const at::Tensor& indptr, std::int64_t num_edges) {
   const at::Tensor offsets = indptr.to(at::kLong);
+  const at::Tensor lengths = at::cat({offsets.slice(0, 0, 1), offsets.diff()});  // 0 without rows
   const at::Tensor facts =
-      at::stack({offsets[0], offsets[-1], falls(offsets).any().to(at::kLong)}).cpu();
+      at::stack({offsets[0], offsets[-1], falls(offsets).any().to(at::kLong), lengths.max()}).cpu();
   const auto* fact = facts.const_data_ptr<std::int64_t>();
-  return fact[0] == 0 && fact[1] == num_edges && fact[2] == 0;
+  if (fact[0] != 0 || fact[1] != num_edges || fact[2] != 0) return std::nullopt;
+  return fact[3];
 }
 
 std::optional<EntryOrder> entry_order(const at::Tensor& indptr, const at::Tensor& edge_ids) {

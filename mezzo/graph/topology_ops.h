@@ -13,7 +13,7 @@
 namespace mezzo::detail {
 
 /// As sort_edges, for fewer than 2^31 edges: a stable radix sort on a GPU. Synchronises once, to
-/// check whether the keys are sorted.
+/// read the longest row and whether the keys are sorted.
 MEZZO_API Adjacency sort_edges_by_ops(const at::Tensor& keys, const at::Tensor& others,
                                       std::int64_t num_rows);
 
@@ -23,8 +23,9 @@ MEZZO_API EdgeList expand_rows_by_ops(const Adjacency& rows);
 /// As count_ids. Does not synchronise.
 MEZZO_API at::Tensor count_ids_by_ops(const at::Tensor& ids, std::int64_t bound);
 
-/// Whether check_indptr accepts `indptr` (not empty). Synchronises once.
-MEZZO_API bool is_indptr(const at::Tensor& indptr, std::int64_t num_edges);
+/// Returns what check_indptr returns for `indptr` (not empty), nullopt if it throws. Synchronises
+/// once.
+MEZZO_API std::optional<std::int64_t> longest_row(const at::Tensor& indptr, std::int64_t num_edges);
 
 /// Returns the order of the edge ids within the rows, nullopt if they are not a permutation.
 /// edge_ids: in [0, E). Synchronises once.

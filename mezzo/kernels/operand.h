@@ -18,6 +18,7 @@ struct Ids {
 struct Entries {
   const std::int64_t* indptr = nullptr;
   Ids first, second;
+  std::int64_t longest_row = -1;  ///< no row has more entries; -1 if unknown
 };
 
 /// Which row of an operand an entry reads: its own row, its first id or its second id.

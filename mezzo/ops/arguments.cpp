@@ -115,7 +115,7 @@ Direction::Direction(const Topology& topology, RowSide row_side)
   const Adjacency& rows = side == RowSide::kDst ? topology.csc() : topology.csr();
   num_rows = side == RowSide::kDst ? topology.num_dst() : topology.num_src();
   indptr = rows.indptr.const_data_ptr<std::int64_t>();
-  entries = {indptr, ids_of(rows.indices), ids_of(rows.edge_ids)};
+  entries = {indptr, ids_of(rows.indices), ids_of(rows.edge_ids), rows.longest_row};
 }
 
 kernels::Access Direction::access(Target target) const {

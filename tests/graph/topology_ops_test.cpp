@@ -35,6 +35,7 @@ TEST(TopologyOps, edges_are_sorted_as_by_the_cpu) {
       EXPECT_TRUE(same_array(rows.indptr, way.csr().indptr));
       EXPECT_TRUE(same_array(rows.indices, way.csr().indices));
       EXPECT_TRUE(same_array(rows.edge_ids, way.csr().edge_ids));
+      EXPECT_EQ(rows.longest_row, way.csr().longest_row);
     }
   }
 }
@@ -61,16 +62,16 @@ TEST(TopologyOps, ids_are_counted) {
 }
 
 TEST(TopologyOps, row_pointers_run_from_0_to_the_end_and_never_fall) {
-  const auto accepts = [](std::vector<std::int64_t> indptr) {
-    return mezzo::detail::is_indptr(ids(indptr), 5);
+  const auto longest = [](std::vector<std::int64_t> indptr) {
+    return mezzo::detail::longest_row(ids(indptr), 5);
   };
-  EXPECT_TRUE(accepts({0, 5}));
-  EXPECT_TRUE(accepts({0, 0, 2, 2, 5, 5}));
-  EXPECT_TRUE(mezzo::detail::is_indptr(ids({0}), 0));
-  EXPECT_FALSE(accepts({0, 3, 2, 5}));
-  EXPECT_FALSE(accepts({1, 5}));
-  EXPECT_FALSE(accepts({0, 4}));
-  EXPECT_FALSE(accepts({0, 6}));
+  EXPECT_EQ(longest({0, 5}), 5);
+  EXPECT_EQ(longest({0, 0, 2, 2, 5, 5}), 3);
+  EXPECT_EQ(mezzo::detail::longest_row(ids({0}), 0), 0);
+  EXPECT_EQ(longest({0, 3, 2, 5}), std::nullopt);
+  EXPECT_EQ(longest({1, 5}), std::nullopt);
+  EXPECT_EQ(longest({0, 4}), std::nullopt);
+  EXPECT_EQ(longest({0, 6}), std::nullopt);
 }
 
 TEST(TopologyOps, entries_are_the_edges_or_ascend_in_their_rows_or_neither) {

@@ -15,6 +15,7 @@ namespace {
 /// Rows as the header defines them: entries of a row in ascending edge id.
 Adjacency rows_by_definition(const Ids& keys, const Ids& others, std::int64_t num_rows) {
   Ids indptr = {0}, indices, edge_ids;
+  std::size_t longest = 0;
   std::vector<std::vector<std::size_t>> edges(static_cast<std::size_t>(num_rows));
   for (std::size_t e = 0; e < keys.size(); ++e) {
     edges[static_cast<std::size_t>(keys[e])].push_back(e);
@@ -25,8 +26,9 @@ Adjacency rows_by_definition(const Ids& keys, const Ids& others, std::int64_t nu
       edge_ids.push_back(static_cast<std::int64_t>(e));
     }
     indptr.push_back(static_cast<std::int64_t>(indices.size()));
+    longest = std::max(longest, row.size());
   }
-  return {ids(indptr), ids(indices), ids(edge_ids)};
+  return {ids(indptr), ids(indices), ids(edge_ids), static_cast<std::int64_t>(longest)};
 }
 
 void expect_rows(const Adjacency& rows, const at::Tensor& keys, const at::Tensor& others,
@@ -36,6 +38,7 @@ void expect_rows(const Adjacency& rows, const at::Tensor& keys, const at::Tensor
   EXPECT_EQ(values(rows.indices), values(expected.indices));
   EXPECT_EQ(rows.indptr.scalar_type(), at::kLong);
   EXPECT_EQ(rows.indices.scalar_type(), id_dtype);
+  EXPECT_EQ(rows.longest_row, expected.longest_row);
   const bool identity = at::equal(expected.edge_ids, at::arange(keys.numel()));
   EXPECT_EQ(rows.edge_ids.defined(), !identity);
   if (rows.edge_ids.defined()) {

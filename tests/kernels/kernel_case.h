@@ -89,13 +89,15 @@ class RandomEntries {
         identity_(std::is_sorted(second.begin(), second.end())),
         stored_indptr_(indptr),
         stored_first_(first, draw.coin()),
-        stored_second_(second, draw.coin()) {}
+        stored_second_(second, draw.coin()),
+        longest_row_(draw.coin() ? longest(indptr) : -1) {}
 
   std::int64_t num_edges() const { return indptr.back(); }
   Entries view() const {
     return {.indptr = reinterpret_cast<const std::int64_t*>(stored_indptr_.data()),
             .first = stored_first_.view(),
-            .second = identity_ ? Ids{} : stored_second_.view()};
+            .second = identity_ ? Ids{} : stored_second_.view(),
+            .longest_row = longest_row_};
   }
   /// The entries as edges from the others to the rows, by the ids in `second`.
   definition::Edges edges() const {
@@ -142,10 +144,17 @@ class RandomEntries {
     }
     return ids;
   }
+  static std::int64_t longest(const std::vector<std::int64_t>& starts) {
+    std::int64_t most = 0;
+    for (std::size_t r = 1; r < starts.size(); ++r)
+      most = std::max(most, starts[r] - starts[r - 1]);
+    return most;
+  }
 
   bool identity_;
   GuardedBytes stored_indptr_;
   StoredIds stored_first_, stored_second_;
+  std::int64_t longest_row_;  ///< -1: not known to the kernel
 };
 
 /// The size of a message in three dimensions, and which operand is broadcast along each.

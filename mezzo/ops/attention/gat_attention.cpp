@@ -191,7 +191,8 @@ at::Tensor sum_by_destination(const Topology& topology, const at::Tensor& values
   const at::Tensor& csr_entries = topology.csr_entries_by_csc();
   at::Tensor sum = at::empty({topology.num_dst(), values.size(1)}, values.options());
   kernels::SpmmArgs args;
-  args.entries = {direction.indptr, direction.entries.first, ids_of(csr_entries)};
+  args.entries = direction.entries;
+  args.entries.second = ids_of(csr_entries);
   args.rhs = {.data = values.const_data_ptr(),
               .is_accum = false,
               .access = kernels::Access::kSecond,

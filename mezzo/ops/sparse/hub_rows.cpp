@@ -51,6 +51,8 @@ kernels::Operand operand_at(std::int64_t row, kernels::Operand operand, DType dt
 }
 
 void find_hubs(const Direction& direction, std::vector<Hub>& hubs, std::vector<Chunk>& chunks) {
+  const std::int64_t longest = direction.entries.longest_row;
+  if (longest >= 0 && longest <= kChunkEntries) return;
   for (std::int64_t row = 0; row < direction.num_rows; ++row) {
     const std::int64_t begin = direction.indptr[row], end = direction.indptr[row + 1];
     if (end - begin <= kChunkEntries) continue;

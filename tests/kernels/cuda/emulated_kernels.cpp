@@ -51,7 +51,8 @@ Kernels emulated_kernels() {
   kernels.narrow = cpu_backends()[0].backend->narrow;
   kernels.take_ranges = false;
   // Rows of more than 1024 edges use several blocks.
-  kernels.hub_entries = {12, 12, 12, 12, 12, 12, 12, 12, 12, 40, 40, 40, 150, 150, 1025, 2300};
+  kernels.hub_entries = {12, 12, 12, 12,  12,  12,   12,   12,  12,
+                         40, 40, 40, 150, 150, 1024, 1025, 2300};
   return kernels;
 }
 

@@ -108,6 +108,62 @@ std::int64_t workspace_of(const Args& args, std::int64_t num_entries) {
   return std::get<CudaKernel<Args>>(*mezzo_cuda_kernels()).workspace(args, num_entries);
 }
 
+struct Reduced {
+  std::vector<float> out;
+  std::int64_t launches = 0, workspace_bytes = 0;
+};
+
+/// Reduces rows of these lengths, three features of each edge.
+Reduced reduced(ReduceOp reduce, const std::vector<std::int64_t>& lengths,
+                std::int64_t longest_row) {
+  constexpr std::int64_t kFeatures = 3;
+  std::vector<std::int64_t> indptr = {0};
+  for (const std::int64_t length : lengths) indptr.push_back(indptr.back() + length);
+  const std::int64_t num_entries = indptr.back();
+  std::vector<float> x(static_cast<std::size_t>(num_entries * kFeatures));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 11) - 4;
+  Reduced result;
+  result.out.assign(lengths.size() * kFeatures, -1000);
+  std::vector<std::int64_t> edges(result.out.size());
+  SpmmArgs args;
+  args.entries = {.indptr = indptr.data(), .first = {}, .second = {}, .longest_row = longest_row};
+  args.row_end = static_cast<std::int64_t>(lengths.size());
+  args.lhs = {.data = x.data(), .is_accum = false, .access = Access::kSecond, .length = kFeatures};
+  args.layout.inner = kFeatures;
+  args.reduce = reduce;
+  args.out = result.out.data();
+  args.out_length = kFeatures;
+  args.arg = traits_of(reduce).selects ? edges.data() : nullptr;
+  args.arg_is_int64 = true;
+  result.workspace_bytes = workspace_of(args, num_entries);
+  std::vector<double> workspace(static_cast<std::size_t>(result.workspace_bytes) / 8 + 1);
+  const std::int64_t before = cuda::num_emulated_launches();
+  std::get<CudaKernel<SpmmArgs>>(*mezzo_cuda_kernels())
+      .run(args, {.stream = nullptr,
+                  .workspace = result.workspace_bytes > 0 ? workspace.data() : nullptr,
+                  .num_entries = num_entries});
+  result.launches = cuda::num_emulated_launches() - before;
+  return result;
+}
+
+TEST(Hubs, take_launches_and_memory_only_if_some_row_may_be_longer_than_a_chunk) {
+  constexpr std::int64_t kUnknown = -1;
+  for (const ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax}) {
+    for (const std::int64_t longest : {700, 1024, 1025, 2300}) {
+      SCOPED_TRACE(longest);
+      const std::vector<std::int64_t> lengths = {600, longest, 0, 5};
+      const Reduced known = reduced(reduce, lengths, longest);
+      const Reduced unknown = reduced(reduce, lengths, kUnknown);
+      EXPECT_EQ(known.launches, longest > 1024 ? 3 : 1);
+      EXPECT_EQ(known.workspace_bytes > 0, longest > 1024);
+      EXPECT_EQ(unknown.launches, 3);
+      EXPECT_GT(unknown.workspace_bytes, 0);
+      EXPECT_EQ(known.out, unknown.out);
+    }
+    EXPECT_EQ(reduced(reduce, {600, 424}, kUnknown).launches, 1);
+  }
+}
+
 // The graph of Reddit, two heads of 256: chunks of 1024 edges would take 462 MB.
 TEST(Hubs, what_chunks_store_stays_small_on_a_large_graph) {
   constexpr std::int64_t kEntries = 114'615'892, kMost = 120'000'000;

@@ -39,6 +39,8 @@ namespace mezzo::kernels::cuda {
 /// rejects, a barrier that some threads never reach, a shuffle or vote that only some of the named
 /// lanes reach, or a lane read that takes no part.
 void emulate(const char* kernel_name, dim3 grid, dim3 block, const std::function<void()>& thread);
+/// The calls of emulate() so far.
+std::int64_t num_emulated_launches();
 
 /// The order of blocks, warps and lanes. Kernel results must not depend on it.
 enum class EmulatedOrder { kForward, kReverse, kShuffled };

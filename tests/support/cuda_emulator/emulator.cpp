@@ -306,8 +306,15 @@ unsigned lane() {
 
 }  // namespace emulator
 
+static std::int64_t num_launches = 0;
+
 void emulate(const char* kernel_name, dim3 grid, dim3 block, const std::function<void()>& thread) {
+  ++num_launches;
   emulator::machine().run(kernel_name, grid, block, thread);
+}
+
+std::int64_t num_emulated_launches() {
+  return num_launches;
 }
 
 void set_emulated_order(EmulatedOrder order) {

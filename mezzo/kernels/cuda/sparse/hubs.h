@@ -29,9 +29,11 @@ __device__ inline bool is_hub(EntryRange range, std::int64_t length_of_chunk) {
   return range.end - range.begin > length_of_chunk;
 }
 
-/// Whether long rows are possible; if not, the row kernel processes all rows.
+/// Whether long rows are possible; if not, the row kernel processes all rows and there are no other
+/// launches and no partial results.
 inline bool may_have_hubs(const Entries& entries, std::int64_t num_entries) {
-  return entries.indptr != nullptr && num_entries > kShortestChunk;
+  const std::int64_t longest = entries.longest_row < 0 ? num_entries : entries.longest_row;
+  return entries.indptr != nullptr && longest > chunk_length(num_entries);
 }
 
 constexpr std::int64_t num_chunks(std::int64_t num_entries) {
