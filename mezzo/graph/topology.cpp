@@ -1,5 +1,6 @@
 #include "mezzo/graph/topology.h"
 
+#include <array>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -86,6 +87,14 @@ class Core {
     const bool spares_edges = there_already(&Core::csr_) != nullptr;
     return detail::count_ids(spares_edges ? csr().indices : coo().dst, shape_.num_dst);
   }
+  at::Tensor in_factors(DegreePower power, at::ScalarType dtype) {
+    const auto compute = [&] { return detail::degree_factors(in_degrees(), power, dtype); };
+    return dtype == at::kFloat ? in_factors_[index_of(power)].get(compute) : compute();
+  }
+  at::Tensor out_factors(DegreePower power, at::ScalarType dtype) {
+    const auto compute = [&] { return detail::degree_factors(out_degrees(), power, dtype); };
+    return dtype == at::kFloat ? out_factors_[index_of(power)].get(compute) : compute();
+  }
   bool has_zero_in_degree() {
     return built(&Core::zero_in_, [this] { return (in_degrees() == 0).any().item<bool>(); });
   }
@@ -107,6 +116,9 @@ class Core {
   std::int64_t memory_bytes() const;
 
  private:
+  using Factors = std::array<detail::Lazy<at::Tensor>, 2>;  // float32, by DegreePower
+
+  static std::size_t index_of(DegreePower power) { return static_cast<std::size_t>(power); }
   /// A member's value, here or at the origin, or nullptr if it is not built.
   template <class T>
   const T* there_already(detail::Lazy<T> Core::*member) const {
@@ -128,6 +140,7 @@ class Core {
   detail::Lazy<Adjacency> csr_, csc_;
   detail::Lazy<at::Tensor> csr_entries_, csc_entries_, by_csc_, by_csr_;
   detail::Lazy<bool> zero_in_, zero_out_;
+  Factors in_factors_, out_factors_;
 };
 
 std::int64_t Core::memory_bytes() const {
@@ -149,22 +162,14 @@ std::int64_t Core::memory_bytes() const {
        {csr_entries_.peek(), csc_entries_.peek(), by_csc_.peek(), by_csr_.peek()}) {
     if (entries != nullptr) add(*entries);
   }
+  for (const Factors* factors : {&in_factors_, &out_factors_}) {
+    for (const auto& kept : *factors) {
+      if (const at::Tensor* array = kept.peek()) add(*array);
+    }
+  }
   std::int64_t bytes = 0;
   for (const auto& [address, size] : arrays) bytes += static_cast<std::int64_t>(size);
   return bytes;
-}
-
-void check_beside(std::string_view operation, std::string_view name, const at::Tensor& ids,
-                  std::string_view first_name, const at::Tensor& first) {
-  MEZZO_CHECK(!ids.defined() || ids.device() == first.device(),
-              "{}: expected {} on {}, as {}, got {}", operation, name, first.device().str(),
-              first_name, ids.device().str());
-}
-
-void check_length(std::string_view operation, std::string_view name, const at::Tensor& ids,
-                  std::string_view first_name, const at::Tensor& first) {
-  MEZZO_CHECK(ids.numel() == first.numel(), "{}: expected {} of length {}, as {}, got {}",
-              operation, name, first.numel(), first_name, ids.numel());
 }
 
 std::shared_ptr<Core> core_from_edges(const at::Tensor& src, const at::Tensor& dst,
@@ -172,9 +177,9 @@ std::shared_ptr<Core> core_from_edges(const at::Tensor& src, const at::Tensor& d
   constexpr std::string_view kOperation = "from_coo";
   const c10::InferenceMode no_inference(false);
   const at::Tensor sources = detail::check_vector(kOperation, "src", src);
-  check_beside(kOperation, "dst", dst, "src", src);
+  detail::check_beside(kOperation, "dst", dst, "src", src);
   const at::Tensor destinations = detail::check_vector(kOperation, "dst", dst);
-  check_length(kOperation, "dst", destinations, "src", sources);
+  detail::check_length(kOperation, "dst", destinations, "src", sources);
   const at::ScalarType dtype =
       detail::choose_id_dtype(kOperation, width, num_src, num_dst, sources.numel());
   detail::check_range(kOperation, "src", sources, num_src);
@@ -192,7 +197,7 @@ std::shared_ptr<Core> core_from_rows(std::string_view operation, const at::Tenso
   const c10::InferenceMode no_inference(false);
   Adjacency rows;
   rows.indptr = detail::check_vector(operation, "indptr", indptr).to(at::kLong);
-  check_beside(operation, "indices", indices, "indptr", indptr);
+  detail::check_beside(operation, "indices", indices, "indptr", indptr);
   rows.indices = detail::check_vector(operation, "indices", indices);
   const std::int64_t num_edges = rows.indices.numel();
   rows.longest_row = detail::check_indptr(operation, rows.indptr, num_edges);
@@ -203,9 +208,9 @@ std::shared_ptr<Core> core_from_rows(std::string_view operation, const at::Tenso
 
   auto order = detail::EntryOrder::kIdentity;
   if (edge_ids.defined()) {
-    check_beside(operation, "edge_ids", edge_ids, "indptr", indptr);
+    detail::check_beside(operation, "edge_ids", edge_ids, "indptr", indptr);
     rows.edge_ids = detail::check_vector(operation, "edge_ids", edge_ids);
-    check_length(operation, "edge_ids", rows.edge_ids, "indices", rows.indices);
+    detail::check_length(operation, "edge_ids", rows.edge_ids, "indices", rows.indices);
     order = detail::check_edge_ids(operation, rows.indptr, rows.edge_ids);
   }
   rows.indices = rows.indices.to(dtype);
@@ -218,17 +223,6 @@ std::shared_ptr<Core> core_from_rows(std::string_view operation, const at::Tenso
     core->give(std::move(rows));
   }
   return core;
-}
-
-void check_parent_degrees(std::string_view name, const at::Tensor& degrees, std::int64_t count,
-                          at::Device device) {
-  MEZZO_CHECK(degrees.defined() && degrees.layout() == at::kStrided && degrees.dim() == 1 &&
-                  degrees.numel() == count &&
-                  (degrees.scalar_type() == at::kInt || degrees.scalar_type() == at::kLong),
-              "with_parent_degrees: expected {} to be int32 or int64 [{}], got {}", name, count,
-              detail::describe(degrees));
-  MEZZO_CHECK(degrees.device() == device, "with_parent_degrees: expected {} on {}, got {}", name,
-              device.str(), degrees.device().str());
 }
 
 }  // namespace
@@ -322,14 +316,24 @@ at::Tensor Topology::out_degrees() const {
   return state_->reversed ? state_->core->in_degrees() : state_->core->out_degrees();
 }
 
+at::Tensor Topology::in_degree_factors(DegreePower power, at::ScalarType dtype) const {
+  Core& core = *state_->core;
+  return state_->reversed ? core.out_factors(power, dtype) : core.in_factors(power, dtype);
+}
+
+at::Tensor Topology::out_degree_factors(DegreePower power, at::ScalarType dtype) const {
+  Core& core = *state_->core;
+  return state_->reversed ? core.in_factors(power, dtype) : core.out_factors(power, dtype);
+}
+
 bool Topology::has_zero_in_degree() const {
   return state_->reversed ? state_->core->has_zero_out_degree()
                           : state_->core->has_zero_in_degree();
 }
 
 Topology Topology::with_parent_degrees(at::Tensor in_degrees, at::Tensor out_degrees) const {
-  check_parent_degrees("in_degrees", in_degrees, num_dst(), device());
-  check_parent_degrees("out_degrees", out_degrees, num_src(), device());
+  detail::check_parent_degrees("in_degrees", in_degrees, num_dst(), device());
+  detail::check_parent_degrees("out_degrees", out_degrees, num_src(), device());
   State remembering = *state_;
   remembering.parent_in_degrees = std::move(in_degrees);
   remembering.parent_out_degrees = std::move(out_degrees);

@@ -31,6 +31,9 @@ struct Adjacency {
 /// The dtype of stored ids. kAutomatic: int32 if every count is below 2^31, else int64.
 enum class IdWidth : std::uint8_t { kAutomatic, kInt32, kInt64 };
 
+/// max(d, 1)^-1 or max(d, 1)^(-1/2) of a degree d.
+enum class DegreePower : std::uint8_t { kInverse, kInverseRoot };
+
 /// An immutable bipartite graph structure: `num_edges` edges, edge i runs from source src()[i] to
 /// destination dst()[i]; parallel edges and self loops are allowed. A light handle: copying shares
 /// the arrays. Coordinates (COO), rows by source (CSR) and rows by destination (CSC) are built
@@ -81,6 +84,12 @@ class MEZZO_API Topology {
   at::Tensor in_degrees() const;
   /// Edges out of each source, int64 [num_src]. Allocates.
   at::Tensor out_degrees() const;
+  /// The power of the in-degree of each destination, [num_dst] of dtype, float32 or float64.
+  /// float32 is computed once, on first use, and shared: do not change it in place. The first use
+  /// must not be in a CUDA graph capture. Throws InvalidArgument for another dtype.
+  at::Tensor in_degree_factors(DegreePower power, at::ScalarType dtype) const;
+  /// The same for the out-degree of each source, [num_src].
+  at::Tensor out_degree_factors(DegreePower power, at::ScalarType dtype) const;
   /// Whether some destination has no in-edge. Reads the degrees once (synchronises on CUDA) and
   /// caches the result.
   bool has_zero_in_degree() const;

@@ -143,6 +143,19 @@ at::Tensor check_vector(std::string_view operation, std::string_view name, const
   return ids.to(is_int32 ? at::kInt : at::kLong).contiguous();
 }
 
+void check_beside(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                  std::string_view first_name, const at::Tensor& first) {
+  MEZZO_CHECK(!ids.defined() || ids.device() == first.device(),
+              "{}: expected {} on {}, as {}, got {}", operation, name, first.device().str(),
+              first_name, ids.device().str());
+}
+
+void check_length(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                  std::string_view first_name, const at::Tensor& first) {
+  MEZZO_CHECK(ids.numel() == first.numel(), "{}: expected {} of length {}, as {}, got {}",
+              operation, name, first.numel(), first_name, ids.numel());
+}
+
 void check_range(std::string_view operation, std::string_view name, const at::Tensor& ids,
                  std::int64_t bound) {
   if (ids.numel() == 0) return;
@@ -179,6 +192,17 @@ std::int64_t check_indptr(std::string_view operation, const at::Tensor& indptr,
               "{}: expected indptr to end with {}, the number of indices, got {}", operation,
               num_edges, row_begin[last]);
   return longest;
+}
+
+void check_parent_degrees(std::string_view name, const at::Tensor& degrees, std::int64_t count,
+                          at::Device device) {
+  MEZZO_CHECK(degrees.defined() && degrees.layout() == at::kStrided && degrees.dim() == 1 &&
+                  degrees.numel() == count &&
+                  (degrees.scalar_type() == at::kInt || degrees.scalar_type() == at::kLong),
+              "with_parent_degrees: expected {} to be int32 or int64 [{}], got {}", name, count,
+              describe(degrees));
+  MEZZO_CHECK(degrees.device() == device, "with_parent_degrees: expected {} on {}, got {}", name,
+              device.str(), degrees.device().str());
 }
 
 EntryOrder check_edge_ids(std::string_view operation, const at::Tensor& indptr,
@@ -239,6 +263,13 @@ at::Tensor count_ids(const at::Tensor& ids, std::int64_t bound) {
     for (std::int64_t i = 0; i < ids.numel(); ++i) ++count[id[i]];
   });
   return counts;
+}
+
+at::Tensor degree_factors(const at::Tensor& degrees, DegreePower power, at::ScalarType dtype) {
+  MEZZO_CHECK(dtype == at::kFloat || dtype == at::kDouble,
+              "degree_factors: expected dtype float32 or float64, got {}", c10::toString(dtype));
+  const at::Tensor counts = degrees.clamp_min(1).to(dtype);
+  return power == DegreePower::kInverse ? counts.reciprocal() : counts.rsqrt();
 }
 
 at::Tensor inverted(const at::Tensor& permutation) {

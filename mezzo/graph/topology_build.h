@@ -53,6 +53,14 @@ at::ScalarType choose_id_dtype(std::string_view operation, IdWidth width, std::i
 /// unless it is a dense integer vector on a CPU or CUDA device.
 at::Tensor check_vector(std::string_view operation, std::string_view name, const at::Tensor& ids);
 
+/// Throws InvalidArgument unless `ids` (may be undefined) is on the device of `first`.
+void check_beside(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                  std::string_view first_name, const at::Tensor& first);
+
+/// Throws InvalidArgument unless `ids` is as long as `first`.
+void check_length(std::string_view operation, std::string_view name, const at::Tensor& ids,
+                  std::string_view first_name, const at::Tensor& first);
+
 /// Throws InvalidArgument that names the first id outside [0, bound). ids: from check_vector.
 /// Synchronises on CUDA.
 void check_range(std::string_view operation, std::string_view name, const at::Tensor& ids,
@@ -62,6 +70,10 @@ void check_range(std::string_view operation, std::string_view name, const at::Te
 /// check_vector) runs from 0 to `num_edges` without decreasing. Synchronises on CUDA.
 std::int64_t check_indptr(std::string_view operation, const at::Tensor& indptr,
                           std::int64_t num_edges);
+
+/// Throws InvalidArgument unless `degrees` is int32 or int64 [count] on `device`.
+void check_parent_degrees(std::string_view name, const at::Tensor& degrees, std::int64_t count,
+                          at::Device device);
 
 /// Throws InvalidArgument unless `edge_ids` (from check_vector) is a permutation; returns its order
 /// within the rows. Synchronises on CUDA.
@@ -79,6 +91,10 @@ EdgeList expand_rows(const Adjacency& rows);
 
 /// Counts each id of [0, bound) in `ids`: int64 [bound].
 at::Tensor count_ids(const at::Tensor& ids, std::int64_t bound);
+
+/// Returns the power of max(d, 1) for each d of `degrees`, in `dtype`. Throws InvalidArgument
+/// unless that is float32 or float64.
+at::Tensor degree_factors(const at::Tensor& degrees, DegreePower power, at::ScalarType dtype);
 
 /// Returns the inverse of `permutation` ([E] ids); undefined if that is undefined.
 at::Tensor inverted(const at::Tensor& permutation);

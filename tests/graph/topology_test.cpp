@@ -290,6 +290,41 @@ TEST(Topology, degrees_count_parallel_edges_and_loops) {
   }
 }
 
+TEST(Topology, factors_of_degrees_are_computed_once_in_float32_for_both_directions) {
+  const Topology g =
+      topology_of({0, 0, 1, 2, 0}, {1, 1, 1, 2, 0}, 4, 4);  // in 1 3 1 0, out 3 1 1 0
+  const auto floats = at::device(g.device()).dtype(at::kFloat);
+  const at::Tensor in = at::tensor({1, 3, 1, 1}, floats), out = at::tensor({3, 1, 1, 1}, floats);
+  const auto inverse = DegreePower::kInverse, root = DegreePower::kInverseRoot;
+  EXPECT_TRUE(at::equal(g.in_degree_factors(inverse, at::kFloat), in.reciprocal()));
+  EXPECT_TRUE(at::equal(g.in_degree_factors(root, at::kFloat), in.rsqrt()));
+  EXPECT_TRUE(at::equal(g.out_degree_factors(inverse, at::kFloat), out.reciprocal()));
+  EXPECT_TRUE(at::equal(g.out_degree_factors(root, at::kFloat), out.rsqrt()));
+  EXPECT_TRUE(at::equal(g.in_degree_factors(root, at::kDouble), in.to(at::kDouble).rsqrt()));
+  const Topology turned = g.reverse();
+  for (const DegreePower power : {inverse, root}) {
+    const void* const first = g.in_degree_factors(power, at::kFloat).const_data_ptr();
+    EXPECT_EQ(g.in_degree_factors(power, at::kFloat).const_data_ptr(), first);
+    EXPECT_EQ(turned.out_degree_factors(power, at::kFloat).const_data_ptr(), first);
+    EXPECT_TRUE(at::equal(turned.in_degree_factors(power, at::kFloat),
+                          g.out_degree_factors(power, at::kFloat)));
+  }
+  EXPECT_ERROR("expecteddtypefloat32orfloat64,gotHalf", g.in_degree_factors(root, at::kHalf));
+}
+
+TEST(Topology, factors_of_degrees_count_as_memory_and_serve_training_after_inference) {
+  const Topology g = unsorted();
+  const std::int64_t before = g.memory_bytes();
+  {
+    const c10::InferenceMode inference;
+    g.in_degree_factors(DegreePower::kInverseRoot, at::kFloat);
+  }
+  EXPECT_EQ(g.memory_bytes(), before + 2 * 4);
+  EXPECT_FALSE(g.in_degree_factors(DegreePower::kInverseRoot, at::kFloat).is_inference());
+  g.in_degree_factors(DegreePower::kInverseRoot, at::kDouble);
+  EXPECT_EQ(g.memory_bytes(), before + 2 * 4);
+}
+
 TEST(Topology, knows_whether_some_destination_has_no_in_edge) {
   EXPECT_TRUE(four_nodes().has_zero_in_degree());
   const Topology star = in_star(3);

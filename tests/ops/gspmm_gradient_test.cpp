@@ -19,6 +19,14 @@ at::Tensor copy_u_gradient(const Topology& g, ReduceOp reduce_op, const at::Tens
   return input.grad();
 }
 
+TEST(GspmmGradient, of_a_mean_keeps_the_inverse_degrees_with_the_graph) {
+  const Topology g = random_topology(20, 30, 90, 1);
+  copy_u_gradient(g, ReduceOp::kMean, at::ones({20, 2}, on_device(at::kBFloat16)));
+  const std::int64_t bytes = g.memory_bytes();
+  g.in_degree_factors(DegreePower::kInverse, at::kFloat);
+  EXPECT_EQ(g.memory_bytes(), bytes);
+}
+
 TEST(GspmmGradient, of_a_tie_goes_to_the_lowest_edge_id) {
   // Edges 1 (0->2) and 2 (1->2) tie at node 2: edge 1, from node 0, gets the whole gradient.
   for (const DTypeInfo& dtype : dtypes()) {

@@ -13,6 +13,7 @@
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/topology_build.h"
 #include "mezzo/nn/conv/propagation.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"
@@ -29,10 +30,8 @@ std::string_view norm_name(DegreeNorm norm) {
   return kNames.at(static_cast<std::size_t>(norm));
 }
 
-/// max(degree, 1)^(-1/2) for kBoth, else max(degree, 1)^(-1).
-at::Tensor inverse_degrees(const at::Tensor& degrees, DegreeNorm norm, at::ScalarType dtype) {
-  const at::Tensor counts = degrees.clamp_min(1).to(dtype);
-  return norm == DegreeNorm::kBoth ? counts.rsqrt() : counts.reciprocal();
+DegreePower power_of(DegreeNorm norm) {
+  return norm == DegreeNorm::kBoth ? DegreePower::kInverseRoot : DegreePower::kInverse;
 }
 
 std::optional<at::Tensor> source_scale(const Topology& topology, const GraphConvOptions& options,
@@ -40,7 +39,9 @@ std::optional<at::Tensor> source_scale(const Topology& topology, const GraphConv
   const DegreeNorm norm = options.norm;
   if (norm == DegreeNorm::kRight || norm == DegreeNorm::kNone) return std::nullopt;
   const at::Tensor* whole = options.parent_degrees ? topology.parent_out_degrees() : nullptr;
-  return inverse_degrees(whole != nullptr ? *whole : topology.out_degrees(), norm, dtype);
+  const DegreePower power = power_of(norm);
+  return whole != nullptr ? mezzo::detail::degree_factors(*whole, power, dtype)
+                          : topology.out_degree_factors(power, dtype);
 }
 
 /// With k_v of the parent's d_v edges here, the factor of d_v times d_v / k_v.
@@ -52,7 +53,7 @@ std::optional<at::Tensor> destination_scale(const Topology& topology,
     return std::nullopt;
   }
   if (norm == DegreeNorm::kRight || whole == nullptr) {  // kRight: d_v cancels
-    return inverse_degrees(topology.in_degrees(), norm, dtype);
+    return topology.in_degree_factors(power_of(norm), dtype);
   }
   const at::Tensor counts = whole->clamp_min(1).to(dtype);
   const at::Tensor drawn = topology.in_degrees().clamp_min(1).to(dtype);

@@ -18,10 +18,6 @@ void check_device(std::string_view layer, std::string_view name, const Topology&
               topology.device().str(), tensor.device().str());
 }
 
-at::Tensor inverse_root(const at::Tensor& degrees, at::ScalarType dtype) {
-  return degrees.clamp_min(1).to(dtype).rsqrt();
-}
-
 /// 1 / (the sum of the weights into each destination + eps), or its root; 1 where that is 0, so
 /// that no gradient is NaN.
 at::Tensor inverse_of_sums(const Topology& topology, const at::Tensor& weight, double eps,
@@ -99,9 +95,10 @@ Propagation::Propagation(std::string_view layer, const Topology& topology, at::S
     weight_ = normalised(topology, *factors, DegreeNorm::kBoth).to(dtype_);
     return;
   }
-  dst_scale_ = inverse_root(topology.in_degrees(), dtype_);
-  src_scale_ = source_degree == SourceDegree::kIn ? dst_scale_
-                                                  : inverse_root(topology.out_degrees(), dtype_);
+  dst_scale_ = topology.in_degree_factors(DegreePower::kInverseRoot, dtype_);
+  src_scale_ = source_degree == SourceDegree::kIn
+                   ? dst_scale_
+                   : topology.out_degree_factors(DegreePower::kInverseRoot, dtype_);
 }
 
 Propagation Propagation::times(double factor) const {

@@ -108,11 +108,6 @@ at::Tensor gsddmm_on(const TopologyPtr& holder, const Message& in) {
 
 // ---- gradients
 
-/// 1 / max(in-degree, 1) of each destination, in the accumulator's type.
-at::Tensor inverse_in_degree(const Topology& topology, at::ScalarType dtype) {
-  return topology.in_degrees().clamp_min(1).to(accumulator_of(dtype)).reciprocal();
-}
-
 /// Keeps only shape and dtype of operands whose values the gradients do not read.
 void drop_unread_operands(Message& m, const std::set<std::string_view>& needs_grad,
                           bool reads_messages) {
@@ -245,7 +240,8 @@ struct Gspmm : GspmmInputs {
     of_messages.arg = optional(saved.more[0]);
     of_messages.product = optional(saved.more[1]);
     if (traits_of(saved.op.reduce).divides) {
-      of_messages.grad_scale = inverse_in_degree(saved.op.topology->value, grad.scalar_type());
+      of_messages.grad_scale = saved.op.topology->value.in_degree_factors(
+          DegreePower::kInverse, accumulator_of(grad.scalar_type()));
     }
     Gspmm gradients;
     std::tie(gradients.lhs, gradients.rhs) =

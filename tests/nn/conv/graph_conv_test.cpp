@@ -72,6 +72,20 @@ TEST(GraphConv, edge_weights_multiply_the_messages_and_leave_the_degrees_alone_i
   }
 }
 
+TEST(GraphConv, keeps_the_factors_of_the_degrees_with_the_graph) {
+  for (const DegreeNorm norm : {DegreeNorm::kBoth, DegreeNorm::kLeft, DegreeNorm::kRight}) {
+    const Topology g = connected(10, 8, 30, 3);
+    GraphConv layer = make(2, 5, {.norm = norm}, at::kFloat);
+    layer(g, uniform({10, 2}, at::kFloat, 5));
+    const std::int64_t bytes = g.memory_bytes();
+    const DegreePower power =
+        norm == DegreeNorm::kBoth ? DegreePower::kInverseRoot : DegreePower::kInverse;
+    if (norm != DegreeNorm::kRight) g.out_degree_factors(power, at::kFloat);
+    if (norm != DegreeNorm::kLeft) g.in_degree_factors(power, at::kFloat);
+    EXPECT_EQ(g.memory_bytes(), bytes);
+  }
+}
+
 TEST(GraphConv, stays_within_its_rounding_in_every_dtype) {
   const Topology g = connected(20, 20, 100, 6);
   for (const DTypeInfo& dtype : dtypes()) {
