@@ -16,6 +16,7 @@ namespace {
 std::string agreement(TrainOptions options) {
   options.device = at::Device(options.device.type());
   options.dataset.clear();
+  options.csv = {};
   return fmt::format("{} epochs {} patience {} resume {} init {} capture {}",
                      config_to_json(options), options.epochs, options.patience.value_or(0),
                      !options.resume.empty(), !options.init.empty(), options.capture);

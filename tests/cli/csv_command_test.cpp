@@ -17,7 +17,8 @@ std::string write_csv_rings(const test::TempFolder& folder) {
     const int next = (i + 2) % kNodes;
     edges += fmt::format("n{0};n{1};1\nn{1};n{0};2\n", i, next);
     nodes += fmt::format("{};n{};{};{};{}\n", i % 2 == 0 ? "ICML" : "KDD", i,
-                         i < 12 ? "train" : (i < 18 ? "valid" : "test"), i % 2, 1 - i % 2);
+                         i < 12 ? "train" : (i < 18 ? "valid" : "test"), i % 2,
+                         (1 - i % 2) * (1 + i % 3));
   }
   folder.write("rings/edges.csv", edges);
   folder.write("rings/nodes.csv", nodes);
@@ -72,6 +73,41 @@ TEST(CsvCommand, edge_weights_are_shown_converted_and_trained_with) {
   EXPECT_TRUE(test::contains(gat.err, "leave out --weight"));
   const Words cut = {"data", "partition", "-k", "2", "--output", folder.path("parts")};
   EXPECT_EQ(run(rings, cut, columns).code, 2);
+}
+
+TEST(CsvCommand, a_checkpoint_keeps_the_columns) {
+  const test::TempFolder folder;
+  const Words columns = test::with(kColumns, {"--weight", "when"});
+  const std::string rings = write_csv_rings(folder), checkpoint = folder.path("c.pt"),
+                    mapped = folder.path("mapped"), unweighted = folder.path("unweighted");
+  const Words train = {"train", "--dataset", rings, "--epochs", "5", "--checkpoint", checkpoint};
+  const nlohmann::json report = report_of(folder, test::with(train, columns));
+  const nlohmann::json scores = report_of(folder, {"evaluate", "--checkpoint", checkpoint});
+  for (const char* nodes : {"train", "val", "test"}) {
+    EXPECT_EQ(scores.at(nodes), report.at(nodes)) << nodes;
+  }
+
+  const auto predictions = [&](const Words& more) {
+    const std::string csv = folder.path("p.csv");
+    const Words predict = {"predict", "--checkpoint", checkpoint, "--output", csv};
+    run_to(0, folder, test::with(predict, more));
+    return test::read_text(csv);
+  };
+  const Words convert = {"data", "convert", "--dataset", rings, "--output"};
+  run_to(0, folder, test::with(convert, test::with({mapped}, columns)));
+  run_to(0, folder, test::with(convert, test::with({unweighted}, kColumns)));
+  const std::string own = predictions({});
+  EXPECT_EQ(own, predictions(columns));
+  EXPECT_EQ(own, predictions({"--dataset", rings}));
+  EXPECT_NE(own, predictions({"--dataset", unweighted}));
+  const Words wrong = {"evaluate", "--checkpoint", checkpoint, "--weight", "where"};
+  EXPECT_TRUE(test::contains(run_to(3, folder, wrong).err, "there is no column 'where'"));
+
+  const Words resume = {"train", "--resume", checkpoint, "--epochs", "6"};
+  run_to(0, folder, resume);
+  run_to(0, folder, test::with(resume, {"--dataset", mapped}));
+  const Outcome other = run_to(2, folder, test::with(resume, {"--dataset", unweighted}));
+  EXPECT_TRUE(test::contains(other.err, "data edge-weights"));
 }
 
 TEST(CsvCommand, errors_show_the_header_and_the_options) {

@@ -98,6 +98,7 @@ void resume_options(const dist::ProcessGroup& group, const OptionParser& app, Ru
   if (!app.given("--dataset")) run.data.dataset = written.dataset;
   if (!app.given("--split")) run.data.split = written.split;
   if (!app.given("--split-index")) run.data.split_index = written.split_index;
+  take_columns(written.csv, run.data);
   options.split = run.data.split;
   options.split_index = *run.data.split_index;
   check_resumable(path, written, options);

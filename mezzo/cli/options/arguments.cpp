@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -11,6 +12,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/data/convert.h"
+#include "mezzo/data/formats.h"
 #include "mezzo/train/files/files.h"
 
 namespace mezzo::cli {
@@ -108,12 +110,10 @@ const char* title_of(fields::Group group) {
 }  // namespace
 
 void add_csv_options(OptionParser& app, CsvColumns& csv) {
-  OptionGroup(app, "Data")
-      .text("--id", csv.id, "COLUMN", "Of nodes.csv in a CSV folder, if it is not 'id'")
-      .text("--label", csv.label, "COLUMN", "Of nodes.csv, if it is not 'label'")
-      .text("--src", csv.src, "COLUMN", "Of edges.csv, if it is not 'src' or 'source'")
-      .text("--dst", csv.dst, "COLUMN", "Of edges.csv, if it is not 'dst' or 'target'")
-      .text("--weight", csv.weight, "COLUMN", "Edge weights in edges.csv, else they have none");
+  fields::for_each(fields::kColumns, [&](const auto& field) {
+    OptionGroup(app, "Data")
+        .text(std::string("--") + field.name, csv.*field.member, "COLUMN", field.help);
+  });
 }
 
 void add_data_options(OptionParser& app, DataArguments& data) {
@@ -235,6 +235,15 @@ Dataset load(const DataArguments& data, LoadOptions options) {
   return load_dataset(data.dataset, options);
 }
 
+void take_columns(const CsvColumns& written, DataArguments& data) {
+  const data::Format* const format = data::find_format(data::origin_of(data.dataset));
+  if (format == nullptr || std::string_view(format->name) != data::kCsvFormatName) return;
+  fields::for_each(fields::kColumns, [&](const auto& field) {
+    std::string& column = data.csv.*field.member;
+    if (column.empty()) column = written.*field.member;
+  });
+}
+
 std::string absolute_dataset(const std::string& dataset) {
   const std::vector<KnownDataset> known = list_datasets();
   const bool is_known = std::any_of(known.begin(), known.end(), [&](const KnownDataset& candidate) {
@@ -252,6 +261,7 @@ void finish(const OptionParser& app, RunArguments& run) {
   options.device = use_machine(run.machine);
   options.dataset = absolute_dataset(run.data.dataset);
   options.split = run.data.split;
+  options.csv = run.data.csv;
   options.split_index = run.data.split_index.value_or(0);
   MEZZO_CHECK(run.runs >= 1, "--runs: expected at least 1, got {}", run.runs);
   MEZZO_CHECK(static_cast<std::uint64_t>(run.runs) - 1 <=

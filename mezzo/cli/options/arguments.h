@@ -73,6 +73,10 @@ at::Device use_machine(const MachineArguments& machine);
 /// load_dataset() with the split and the columns of `data`.
 Dataset load(const DataArguments& data, LoadOptions options = {});
 
+/// Sets the columns that were not named by hand to those of a checkpoint, if the data are a CSV
+/// folder.
+void take_columns(const CsvColumns& written, DataArguments& data);
+
 /// `dataset` with an absolute path, for later commands in other folders; names stay.
 std::string absolute_dataset(const std::string& dataset);
 

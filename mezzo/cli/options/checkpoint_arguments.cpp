@@ -31,6 +31,7 @@ LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& l
     data.dataset = options.dataset;
     if (data.split.empty()) data.split = options.split;
   }
+  take_columns(options.csv, data);
   loaded.dataset = load(data, load_options);
   const bool is_own =
       absolute_dataset(data.dataset) == options.dataset && data.split == options.split;

@@ -72,11 +72,8 @@ std::string option_file(const DataArguments& data, const MachineArguments& machi
   add("dataset", options.dataset);
   add("split", data.split);
   if (data.split_index) lines += fmt::format("split-index = {}\n", *data.split_index);
-  add("id", data.csv.id);
-  add("label", data.csv.label);
-  add("src", data.csv.src);
-  add("dst", data.csv.dst);
-  add("weight", data.csv.weight);
+  fields::for_each(fields::kColumns,
+                   [&](const auto& field) { add(field.name, data.csv.*field.member); });
   add("device", machine.device);
   lines += toml_lines(fields::kTraining, options, std::not_fn(is_chosen));
   if (options.sampling) {

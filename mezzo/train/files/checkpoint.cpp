@@ -16,6 +16,13 @@ namespace {
 
 using nlohmann::json;
 
+/// The sum of the bits of edge weights, since formats store edges in different orders; null without
+/// weights.
+json edge_weights_sum(const at::Tensor& weights) {
+  if (!weights.defined()) return nullptr;
+  return weights.view(at::kInt).sum(at::kLong).item<std::int64_t>();
+}
+
 /// The config, and facts about the data under the key "data".
 json config_and_data(const TrainOptions& options, const Dataset& dataset) {
   json config = json::parse(config_to_json(options));
@@ -30,6 +37,7 @@ json config_and_data(const TrainOptions& options, const Dataset& dataset) {
   if (!dataset.part) {  // a part has only some of them
     config["data"]["targets"] = tensor_hash(dataset.labels);
     config["data"]["training-nodes"] = tensor_hash(dataset.train_masks);
+    config["data"]["edge-weights"] = edge_weights_sum(dataset.edge_weights);
   }
   return json::parse(json_line(config));  // as it will be read
 }
@@ -42,10 +50,11 @@ void drop_device_index(json& config) {
   *device = text.substr(0, text.find(':'));
 }
 
-/// What a resumed run must have in common with its checkpoint: `config` without the path of the
-/// data, whose content is in "data", and the learning rate.
+/// What a resumed run must have in common with its checkpoint: `config` without where the data
+/// are, whose content is in "data", and the learning rate.
 json without_changes(json config) {
   config.erase("dataset");
+  config.erase("csv");
   config.erase("lr");
   drop_device_index(config);
   return config;

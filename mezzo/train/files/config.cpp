@@ -78,6 +78,7 @@ std::string config_to_json(const TrainOptions& options) {
   config["device"] = options.device.str();
   config["sampling"] =
       options.sampling ? to_json(fields::kSampling, *options.sampling) : json(nullptr);
+  if (options.csv != CsvColumns()) config["csv"] = to_json(fields::kColumns, options.csv);
   return json_line(config);
 }
 
@@ -89,6 +90,7 @@ TrainOptions config_from_json(std::string_view text) {
   const auto sampling = config.find("sampling");
   if (sampling == config.end()) throw IoError("config: the field 'sampling' is missing");
   if (!sampling->is_null()) from_json(fields::kSampling, *sampling, options.sampling.emplace());
+  if (config.contains("csv")) from_json(fields::kColumns, config["csv"], options.csv);
   return options;
 }
 

@@ -14,8 +14,9 @@
 #include "mezzo/train/options/options.h"
 #include "mezzo/train/options/sampling_options.h"
 
-/// The options of training and of sampling, one list each. Range checks, checkpoints and command
-/// line flags derive from them: to add an option, add a member to the struct and a line here.
+/// The options of training, of sampling and of CSV columns, one list each. Range checks,
+/// checkpoints and command line flags derive from them: to add an option, add a member to the
+/// struct and a line here.
 namespace mezzo::fields {
 
 /// The commands that take an option, and its heading in their help.
@@ -372,6 +373,16 @@ inline const std::tuple kSampling = {
           {.check = between<1, kMostPrefetch>, .in_checkpoint = false}),
     field("inference-batch-size", &SamplingOptions::inference_batch_size, Group::kSampling,
           "Nodes of a batch when all nodes are evaluated", {.check = at_least<1>}),
+};
+
+/// The columns of a CSV folder.
+inline const std::tuple kColumns = {
+    field("id", &CsvColumns::id, Group::kData, "Of nodes.csv in a CSV folder, if it is not 'id'"),
+    field("label", &CsvColumns::label, Group::kData, "Of nodes.csv, if it is not 'label'"),
+    field("src", &CsvColumns::src, Group::kData, "Of edges.csv, if it is not 'src' or 'source'"),
+    field("dst", &CsvColumns::dst, Group::kData, "Of edges.csv, if it is not 'dst' or 'target'"),
+    field("weight", &CsvColumns::weight, Group::kData,
+          "Edge weights in edges.csv, else they have none"),
 };
 
 }  // namespace mezzo::fields

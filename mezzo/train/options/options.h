@@ -11,6 +11,7 @@
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/export.h"
 #include "mezzo/core/type_list.h"
+#include "mezzo/data/dataset.h"
 #include "mezzo/dist/data_parallel.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/train/options/sampling_options.h"
@@ -129,6 +130,7 @@ struct TrainOptions {
   /// them.
   std::string dataset = {};
   std::string split = {};
+  CsvColumns csv = {};
 
   std::string checkpoint = {};  ///< file to write; empty: none
   std::string resume = {};      ///< file to resume from; empty: none

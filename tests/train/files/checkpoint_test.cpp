@@ -292,6 +292,8 @@ TEST_F(CheckpointTest, resuming_another_run_names_the_difference) {
       {"data targets", [](Dataset& d, TrainOptions&) { d.labels = 1 - d.labels; }},
       {"data training-nodes",
        [](Dataset& d, TrainOptions&) { std::swap(d.train_masks, d.test_masks); }},
+      {"data edge-weights",
+       [](Dataset& d, TrainOptions&) { d.edge_weights = at::ones({d.num_edges()}); }},
       {"2 epochs already", [](Dataset&, TrainOptions& o) { o.epochs = 1; }},
   };
   for (const Case& c : cases) {

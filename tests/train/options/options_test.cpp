@@ -147,6 +147,7 @@ TEST(Config, survives_json_bit_for_bit) {
   TrainOptions options = gat();
   options.dataset = "/some/\"place\"";
   options.split = "602020";
+  options.csv = {.id = "name", .weight = "a \"b\""};
   options.split_index = 4;
   options.normalize_features = true;
   options.self_loops = false;
@@ -167,6 +168,7 @@ TEST(Config, survives_json_bit_for_bit) {
   const std::string json = config_to_json(options);
   const TrainOptions back = config_from_json(json);
   EXPECT_EQ(config_to_json(back), json);
+  EXPECT_EQ(back.csv, options.csv);
   EXPECT_EQ(back.learning_rate, options.learning_rate);
   EXPECT_EQ(back.seed, options.seed);
   EXPECT_EQ(back.heads, std::nullopt);
