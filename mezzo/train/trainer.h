@@ -107,7 +107,8 @@ MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
 /// its own weights, float32. It is trained in place, on options.device, and has the best weights in
 /// evaluation mode at the end; the result shares it. The last layer must return [num_dst, classes].
 /// Of `options`, model and layers may stay at their defaults: they become kOwn and its layers, as
-/// for sampling.fanouts. Self loops are off by default. Batches of blocks have
+/// for sampling.fanouts. recommended_options(dataset, {.model = nn::ModelKind::kOwn}) returns
+/// options that fit. Self loops are off by default. Batches of blocks have
 /// Topology::parent_in_degrees. Checkpoints are read with the model: `resume` and `init` by this
 /// function, else load_checkpoint(path, model). With several processes the weights of rank 0 count,
 /// and batch normalization is over the rows of a process unless the model has

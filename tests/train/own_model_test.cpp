@@ -8,6 +8,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/train/options/recipe.h"
 #include "mezzo/train/trainer.h"
 
 #include "support/npy_writer.h"
@@ -239,6 +240,18 @@ TEST(OwnModel, its_checkpoint_needs_the_same_model) {
   options.init = of_kind;
   EXPECT_TRUE(throws<InvalidArgument>([&] { train(two_rings(), Sage(), options); },
                                       {"init:", "model gcn, this run has own"}));
+}
+
+TEST(OwnModel, takes_the_recommended_options_of_training) {
+  TrainOptions options =
+      recommended_options(two_rings(), {.model = nn::ModelKind::kOwn, .learning_rate = 7});
+  const TrainOptions of_gcn = recommended_options(two_rings(), {});
+  EXPECT_EQ(options.epochs, of_gcn.epochs);
+  EXPECT_EQ(options.patience, of_gcn.patience);
+  EXPECT_EQ(options.learning_rate, of_gcn.learning_rate);
+  EXPECT_EQ(options.weight_decay, 0);
+  options.epochs = 2;
+  EXPECT_EQ(train(two_rings(), Sage(), options).epochs_run, 2);
 }
 
 TEST(OwnModel, takes_no_options_that_it_does_not_read) {

@@ -96,6 +96,14 @@ void set_for_few_features(TrainOptions& options) {
   options.weight_decay = 0;
 }
 
+/// Sets the options of the model to those of `before`.
+void keep_model(const TrainOptions& before, TrainOptions& options) {
+  options.layers = before.layers;
+  fields::for_each(fields::kTraining, [&](const auto& field) {
+    if (field.rules.of_kinds) options.*field.member = before.*field.member;
+  });
+}
+
 }  // namespace
 
 void set_heads(TrainOptions& options, std::optional<std::int64_t> heads) {
@@ -135,6 +143,7 @@ std::string to_string(const RecipeFacts& facts) {
 
 TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
                                  std::optional<std::int64_t> layers) {
+  const TrainOptions before = options;
   const RecipeFacts facts = recipe_facts(dataset, options.split_index);
   const bool few_features = facts.num_features < kFewFeatures;
   const bool few_labels = facts.train_share < kFewLabels;
@@ -153,6 +162,7 @@ TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
   } else {
     set_for_few_labels(options);
   }
+  if (options.model == ModelKind::kOwn) keep_model(before, options);
   options.epochs = options.sampling ? 100 : 500;
   options.patience = std::nullopt;
   if (can_validate(dataset, dataset.split(options.split_index).val)) {

@@ -46,6 +46,7 @@ MEZZO_API std::string to_string(const RecipeFacts& facts);
 /// model: layers, hidden, heads, dropout, attention_dropout, normalization, skip, epochs, patience,
 /// learning_rate, weight_decay and normalize_features. The other members stay; sampling has
 /// sampled_layers(), and a part of a data set at most its hops. layers: instead of the recipe's.
+/// For a model of your own (.model = nn::ModelKind::kOwn) only the last five are set.
 /// docs/command.md has the rules and what they reach. Deterministic. Reads the features once.
 /// Throws InvalidArgument for a split that the data lack.
 MEZZO_API TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
