@@ -69,6 +69,12 @@ void check_parts(const Dataset& dataset, const TrainOptions& options, Ranks& ran
 }  // namespace
 
 void check_group(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
+  if (ranks.alone()) {
+    MEZZO_CHECK(
+        options.gradient_traffic == dist::GradientTraffic::kFloat32 || !options.resume.empty(),
+        "gradient-traffic: expected the default with one process, which sends no gradients");
+    return;
+  }
   ranks.check_same("the options", agreement(options));
   MEZZO_CHECK(!options.capture, "capture: a step is captured in one process, not in {}",
               ranks.world_size());
@@ -78,6 +84,10 @@ void check_group(const Dataset& dataset, const TrainOptions& options, Ranks& ran
       "train: {} processes train by mini-batches of the samplers neighbor, labor and layer: "
       "set batch-size and fanout or layer-sizes, or train in one process",
       ranks.world_size());
+  MEZZO_CHECK(!options.sampling->control_variates,
+              "control-variates: expected one process, since processes do not share stored "
+              "activations, got {}",
+              ranks.world_size());
   if (dataset.part) check_parts(dataset, options, ranks);
 }
 

@@ -4,10 +4,10 @@
 #include "mezzo/train/options/options.h"
 #include "mezzo/train/ranks.h"
 
-/// Checks before several processes train together. Internal to train; not exported.
+/// Checks before one or several processes train. Internal to train; not exported.
 namespace mezzo {
 
-/// Checks that options and data (or parts) of all processes fit together and that several processes
+/// Checks that options and data (or parts) of all processes fit together and that so many processes
 /// support these options. Collective; throws InvalidArgument on all processes.
 void check_group(const Dataset& dataset, const TrainOptions& options, Ranks& ranks);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -169,14 +170,19 @@ void count_step(History& history, const amp::GradScaler& scaler, const LatestSte
   check_progress(history, scaler, step);
 }
 
-TrainReport report_of(const History& history, const torch::nn::Module& model,
-                      const amp::GradScaler& scaler, const LossScale& loss_scale) {
+TrainReport report_of(const TrainState& state, const TrainOptions& options) {
+  const History& history = state.history;
   TrainReport report;
+  report.model = nn::to_string(options.model);
+  report.precision = amp::to_string(options.precision);
+  report.device = options.device.str();
+  report.seed = options.seed;
+  report.split_index = options.split_index;
+  const bool is_constant = options.loss_scale.kind == LossScale::Kind::kConstant;
   report.loss_scale_policy =
-      scaler.is_enabled() ? (loss_scale.kind == LossScale::Kind::kConstant ? "constant" : "dynamic")
-                          : "none";
+      state.scaler.is_enabled() ? (is_constant ? "constant" : "dynamic") : "none";
   report.threads = at::get_num_threads();
-  for (const at::Tensor& parameter : model.parameters()) {
+  for (const at::Tensor& parameter : state.model->parameters()) {
     report.num_parameters += parameter.numel();
   }
   report.epochs_run = history.epoch();
@@ -190,10 +196,30 @@ TrainReport report_of(const History& history, const torch::nn::Module& model,
   report.peak_memory_bytes = history.peak_memory_bytes;
   report.steps = history.steps;
   report.skipped_steps = history.skipped_steps;
-  report.final_loss_scale = scaler.get_scale();
+  report.final_loss_scale = state.scaler.get_scale();
+  report.train_loss = history.epoch() > 0 ? history.losses.back() : history.begun.mean_loss();
+  if (const EvaluationRecord* best = best_evaluation(history, options.eval_every)) {
+    report.best_epoch = best->epoch;
+    report.best = best->scores;
+    report.last = history.evaluations.back().scores;
+  }
   report.losses = history.losses;
   report.evaluations = history.evaluations;
   return report;
+}
+
+std::string learning_warning(const TrainReport& report, const Problem& problem) {
+  constexpr std::int64_t kFewestEpochs = 20;
+  constexpr double kLittle = 0.1;  // of the way from chance to a perfect score
+  const std::optional<double> chance = chance_score(problem);
+  const double score = std::max(report.best.train, report.last.train);
+  if (!chance || *chance >= 1 || report.epochs_run < kFewestEpochs) return {};
+  if (!(score - *chance < kLittle * (1 - *chance))) return {};
+  return fmt::format(
+      "the model has learnt little: {} {:.3f} on the training nodes, where one that ignores its "
+      "input reaches {:.3f}; try the automatic recipe, a layer norm, another learning rate, or "
+      "mezzo tune",
+      report.metric, score, *chance);
 }
 
 std::vector<at::Tensor> weights_of(const torch::nn::Module& model) {

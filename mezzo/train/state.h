@@ -113,10 +113,13 @@ void check_end(const History& history, amp::Precision precision, const Evaluated
 void count_step(History& history, const amp::GradScaler& scaler, const LatestStep& step,
                 bool skipped);
 
-/// A report with steps, losses, evaluations, times, loss scale and the size of the model. The other
-/// fields keep their defaults.
-TrainReport report_of(const History& history, const torch::nn::Module& model,
-                      const amp::GradScaler& scaler, const LossScale& loss_scale);
+/// A report of what the state and the options decide. The other fields (dataset, metric,
+/// world_size, stopped_by, warning, sampling) keep their defaults.
+TrainReport report_of(const TrainState& state, const TrainOptions& options);
+
+/// Why a run on a whole data set has learnt next to nothing; empty if it has, or was too short to
+/// tell.
+std::string learning_warning(const TrainReport& report, const Problem& problem);
 
 /// The parameters, then the buffers, in the order of registration; not copies.
 std::vector<at::Tensor> weights_of(const torch::nn::Module& model);

@@ -42,7 +42,6 @@ class Run {
   void count(const StepResult& result);
   Scores scores();
   void evaluate(std::int64_t epoch);
-  void evaluate_again();
   bool out_of_patience(std::int64_t epoch) const;
   bool was_out_of_patience() const;
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
@@ -52,8 +51,6 @@ class Run {
   void save();
   void save_at_end();
   void take_times();
-  TrainReport report() const;
-  std::string learning_warning(const TrainReport& report) const;
   TrainReport checked_report();
   TrainedModel trained() const;
 
@@ -76,14 +73,7 @@ class Run {
 
 Problem checked_problem(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
   ranks.together([&] { check_options(options); });
-  if (!ranks.alone()) check_group(dataset, options, ranks);
-  MEZZO_CHECK(!ranks.alone() || options.gradient_traffic == dist::GradientTraffic::kFloat32 ||
-                  !options.resume.empty(),
-              "gradient-traffic: expected the default with one process, which sends no gradients");
-  MEZZO_CHECK(ranks.alone() || !options.sampling || !options.sampling->control_variates,
-              "control-variates: expected one process, since processes do not share stored "
-              "activations, got {}",
-              ranks.world_size());
+  check_group(dataset, options, ranks);
   Problem problem;
   ranks.together([&] {
     if (!options.checkpoint.empty() && ranks.is_first()) {
@@ -247,19 +237,14 @@ Scores Run::scores() {
 
 void Run::evaluate(std::int64_t epoch) {
   const Clock::time_point start = Clock::now();
-  state_.history.evaluations.push_back({epoch, scores()});
+  std::vector<EvaluationRecord>& evaluations = state_.history.evaluations;
+  // A finished run that is resumed evaluates its last epoch again, for checked_report().
+  if (!evaluations.empty() && evaluations.back().epoch == epoch) evaluations.pop_back();
+  evaluations.push_back({epoch, scores()});
   if (best_evaluation(state_.history, options_.eval_every)->epoch == epoch) {
     state_.best_weights = copy_weights(*state_.model);
   }
   state_.history.evaluation_seconds += seconds_since(start);
-}
-
-/// Evaluates the last epoch of a finished run, for checked_report().
-void Run::evaluate_again() {
-  const std::int64_t last = state_.history.epoch();
-  std::erase_if(state_.history.evaluations,
-                [last](const EvaluationRecord& record) { return record.epoch == last; });
-  evaluate(last);
 }
 
 bool Run::out_of_patience(std::int64_t epoch) const {
@@ -326,7 +311,7 @@ TrainResult Run::run() {
   const bool finished = state_.history.epoch() == options_.epochs;
   bool impatient = !finished && was_out_of_patience();
   bool done = finished || impatient;
-  if (finished) evaluate_again();
+  if (finished) evaluate(options_.epochs);
   if (done) save_at_end();
   while (!done) {
     if (!train_epoch()) {
@@ -369,7 +354,12 @@ TrainedModel Run::trained() const {
 }
 
 TrainReport Run::checked_report() {
-  TrainReport result = report();
+  TrainReport result = report_of(state_, options_);
+  result.dataset = dataset_.name;
+  result.metric = metric_name(problem_.metric);
+  result.world_size = ranks_.world_size();
+  result.stopped_by = stopped_by_;
+  result.sampling = steps_->sampling();
   if (!save_error_.empty()) throw CheckpointError(save_error_, std::move(result));
   if (stopped_by_ == StopReason::kInterrupted) return result;  // it may be resumed
   try {
@@ -377,46 +367,9 @@ TrainReport Run::checked_report() {
   } catch (const NumericError& error) {
     throw TrainingDiverged(error.what(), std::move(result));
   }
-  result.warning = learning_warning(result);
+  // The largest class of a part need not be that of the whole.
+  if (!dataset_.part) result.warning = learning_warning(result, problem_);
   return result;
-}
-
-/// Why the run has learnt next to nothing; empty if it has, or was too short to tell.
-std::string Run::learning_warning(const TrainReport& report) const {
-  constexpr std::int64_t kFewestEpochs = 20;
-  constexpr double kLittle = 0.1;  // of the way from chance to a perfect score
-  if (dataset_.part) return {};    // its largest class need not be that of the whole
-  const std::optional<double> chance = chance_score(problem_);
-  const double score = std::max(report.best.train, report.last.train);
-  if (!chance || *chance >= 1 || report.epochs_run < kFewestEpochs) return {};
-  if (!(score - *chance < kLittle * (1 - *chance))) return {};
-  return fmt::format(
-      "the model has learnt little: {} {:.3f} on the training nodes, where one that ignores its "
-      "input reaches {:.3f}; try the automatic recipe, a layer norm, another learning rate, or "
-      "mezzo tune",
-      report.metric, score, *chance);
-}
-
-TrainReport Run::report() const {
-  const History& history = state_.history;
-  TrainReport report = report_of(history, *state_.model, state_.scaler, options_.loss_scale);
-  report.dataset = dataset_.name;
-  report.model = nn::to_string(options_.model);
-  report.precision = amp::to_string(options_.precision);
-  report.device = options_.device.str();
-  report.metric = metric_name(problem_.metric);
-  report.seed = options_.seed;
-  report.split_index = options_.split_index;
-  report.world_size = ranks_.world_size();
-  report.stopped_by = stopped_by_;
-  report.train_loss = history.epoch() > 0 ? history.losses.back() : history.begun.mean_loss();
-  if (const EvaluationRecord* best = best_evaluation(history, options_.eval_every)) {
-    report.best_epoch = best->epoch;
-    report.best = best->scores;
-    report.last = history.evaluations.back().scores;
-  }
-  report.sampling = steps_->sampling();
-  return report;
 }
 
 }  // namespace
