@@ -48,14 +48,7 @@ void Ranks::check_same(const std::string& what, const std::string& text) {
 void Ranks::check_same_data(const Dataset& dataset) {
   check_same("the data", facts_of(dataset));
   if (alone() || dataset.part) return;
-  check_same("the labels", tensor_hash(dataset.labels));
-  for (const at::Tensor& masks : {dataset.train_masks, dataset.val_masks, dataset.test_masks}) {
-    check_same("the masks", tensor_hash(masks));
-  }
-  for (const at::Tensor& ids : {dataset.src, dataset.dst, dataset.indptr, dataset.indices}) {
-    check_same("the edges", tensor_hash(ids));
-  }
-  check_same("the features", features_hash(dataset.features));
+  for (const auto& [name, hash] : content_hashes(dataset)) check_same("the " + name, hash);
 }
 
 TrainingNodes Ranks::share_of(const TrainingNodes& nodes, std::uint64_t seed) const {

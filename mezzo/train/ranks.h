@@ -43,9 +43,8 @@ class Ranks {
 
   /// Throws InvalidArgument on all processes unless `text` is equal on all. what: for the error.
   void check_same(const std::string& what, const std::string& text);
-  /// The same for the data. A whole data set: its sizes, and hashes of labels, masks, edges and
-  /// features (of features of more than 64 MiB only some thousand rows). A part: the sizes of the
-  /// whole.
+  /// The same for the data. A whole data set: its sizes and content_hashes(). A part: the sizes of
+  /// the whole.
   void check_same_data(const Dataset& dataset);
 
   /// This process's share of the training nodes, equally many on each. Does not communicate. Throws

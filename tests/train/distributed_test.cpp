@@ -281,6 +281,7 @@ TEST_F(DistributedTest, what_processes_cannot_train_is_an_error_on_all_of_them) 
   refused("other-labels", "the labels of rank 1 differ");
   refused("other-masks", "the masks of rank 1 differ");
   refused("other-edges", "the edges of rank 1 differ");
+  refused("other-weights", "the edge weights of rank 1 differ");
   refused("other-features", "the features of rank 1 differ");
   refused("other-cut", "the parts of the data are from different partitions");
 }
@@ -395,7 +396,7 @@ TEST_F(DistributedTest, a_group_of_one_trains_bit_for_bit_as_no_group) {
                             read_checkpoint(folder.path("without")));
 }
 
-/// Changes the data, but not their sizes and sums.
+/// Changes the data, but not their sizes.
 void change(Dataset& data, const std::string& what) {
   if (what == "labels") {
     data.labels = 1 - data.labels;
@@ -403,6 +404,8 @@ void change(Dataset& data, const std::string& what) {
     std::swap(data.val_masks, data.test_masks);
   } else if (what == "edges") {
     std::swap(data.src, data.dst);
+  } else if (what == "weights") {
+    data.edge_weights = at::ones({data.num_edges()});
   } else {
     data.features = data.features.flip(0);
   }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
@@ -31,6 +32,17 @@ std::uint64_t hash_of(const at::Tensor& values) {
   return hash;
 }
 
+/// Of features [N, F].
+std::string features_hash(const at::Tensor& features) {
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  constexpr std::int64_t kRows = 4096;
+  const bool is_large =
+      features.defined() && features.layout() == at::kStrided && features.nbytes() > kMostBytes;
+  if (!is_large) return tensor_hash(features);
+  const std::int64_t nodes = features.size(0);
+  return tensor_hash(features.slice(0, 0, nodes, (nodes + kRows - 1) / kRows));
+}
+
 }  // namespace
 
 std::string tensor_hash(const at::Tensor& values) {
@@ -43,14 +55,17 @@ std::string tensor_hash(const at::Tensor& values) {
                      fmt::join(values.sizes(), ", "), hash_of(values));
 }
 
-std::string features_hash(const at::Tensor& features) {
-  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
-  constexpr std::int64_t kRows = 4096;
-  const bool is_large =
-      features.defined() && features.layout() == at::kStrided && features.nbytes() > kMostBytes;
-  if (!is_large) return tensor_hash(features);
-  const std::int64_t nodes = features.size(0);
-  return tensor_hash(features.slice(0, 0, nodes, (nodes + kRows - 1) / kRows));
+std::map<std::string, std::string> content_hashes(const Dataset& dataset) {
+  const auto hash_all = [](std::initializer_list<at::Tensor> tensors) {
+    std::string hashes;
+    for (const at::Tensor& values : tensors) hashes += tensor_hash(values) + " ";
+    return hashes;
+  };
+  return {{"edges", hash_all({dataset.src, dataset.dst, dataset.indptr, dataset.indices})},
+          {"edge weights", tensor_hash(dataset.edge_weights)},
+          {"features", features_hash(dataset.features)},
+          {"labels", tensor_hash(dataset.labels)},
+          {"masks", hash_all({dataset.train_masks, dataset.val_masks, dataset.test_masks})}};
 }
 
 }  // namespace mezzo

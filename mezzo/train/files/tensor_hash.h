@@ -1,8 +1,11 @@
 #pragma once
 
+#include <map>
 #include <string>
 
 #include <ATen/core/Tensor.h>
+
+#include "mezzo/data/dataset.h"
 
 namespace mezzo {
 
@@ -10,8 +13,8 @@ namespace mezzo {
 /// "nothing" if undefined. About a nanosecond a word.
 std::string tensor_hash(const at::Tensor& values);
 
-/// The hash of features [N, F]; if they have more than 64 MiB, which may be a mapped file, of rows
-/// at equal distances.
-std::string features_hash(const at::Tensor& features);
+/// Hashes of the edges, edge weights, features, labels and masks of a data set. Of features of more
+/// than 64 MiB, which may be a mapped file, only rows at equal distances are hashed.
+std::map<std::string, std::string> content_hashes(const Dataset& dataset);
 
 }  // namespace mezzo

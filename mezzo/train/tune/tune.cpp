@@ -6,7 +6,6 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <new>
 #include <set>
 #include <string_view>
@@ -15,7 +14,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "mezzo/core/error.h"
@@ -44,41 +42,26 @@ constexpr const char* kKilled = "the process ended during the trial";
 
 /// What the trials of a file must have in common.
 json job_facts(const Dataset& dataset, const TrainOptions& options) {
-  std::string edges;
-  for (const at::Tensor& ids : {dataset.src, dataset.dst, dataset.indptr, dataset.indices}) {
-    if (ids.defined()) edges += (edges.empty() ? "" : ", ") + tensor_hash(ids);
-  }
-  return {{"nodes", dataset.num_nodes},
-          {"edges", edges},
-          {"edge weights", tensor_hash(dataset.edge_weights)},
-          {"features", features_hash(dataset.features)},
-          {"labels", tensor_hash(dataset.labels)},
-          {"training nodes", tensor_hash(dataset.train_masks)},
-          {"validation nodes", tensor_hash(dataset.val_masks)},
-          {"model", fields::to_text(options.model)},
-          {"device", options.device.str()}};
+  json facts = content_hashes(dataset);
+  facts["model"] = fields::to_text(options.model);
+  facts["device"] = options.device.str();
+  return facts;
 }
 
-void check_fixed(const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    bool is_known = false;
-    fields::for_each(fields::kTraining,
-                     [&](const auto& field) { is_known = is_known || name == field.name; });
-    MEZZO_CHECK(is_known, "fixed: expected names of options of training, got '{}'", name);
-  }
-}
-
-/// The same for equal trials.
-std::string trial_key(const json& config, std::int64_t epochs) {
-  return fmt::format("{} {}", epochs, json_line(config));
-}
-
-json trial_to_json(const Trial& trial, const json& config) {
-  return {{"options", config},
-          {"epochs", trial.epochs},
-          {"score", std::isnan(trial.score) ? json(nullptr) : json(trial.score)},
+OrderedJson trial_to_json(const Trial& trial) {
+  return {{"epochs", trial.epochs},
+          {"score", json_number(trial.score)},
           {"seconds", trial.seconds},
-          {"failure", trial.failure}};
+          {"failure", text_or_null(trial.failure)},
+          {"options", OrderedJson::parse(config_to_json(trial.options))}};
+}
+
+/// Sets the result of the trial to that of its row. Throws json::exception.
+void read_result(const json& row, Trial& trial) {
+  const json &score = row.at("score"), &failure = row.at("failure");
+  trial.score = score.is_null() ? std::nan("") : score.get<double>();
+  trial.seconds = row.at("seconds").get<double>();
+  trial.failure = failure.is_null() ? "" : failure.get<std::string>();
 }
 
 /// Whether trial `a` is better than `b`, which has a score.
@@ -108,17 +91,19 @@ class Search {
   TuneResult run();
 
  private:
-  bool is_fixed(const std::string& name) const;
-  TrainOptions keep_fixed(TrainOptions options) const;
+  TrainOptions keep_fixed(TrainOptions options) const {
+    return with_fixed(std::move(options), options_.training, options_.fixed);
+  }
   void read_trials();
+  const json* find_row(const Trial& trial) const;
   void write_trials() const;
-  bool choose_precision();
+  void choose_precision();
   std::optional<TrainOptions> next_candidate();
   std::vector<Trial> first_rung();
   std::vector<Trial> next_rung(std::vector<Trial> before, std::size_t rung);
   bool time_is_left(std::size_t rung) const;
   bool run_trial(Trial& trial);
-  void record_trial(Trial& trial, const json& config);
+  void record_trial(Trial& trial);
   void measure(Trial& trial);
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
 
@@ -131,7 +116,6 @@ class Search {
   std::uint64_t draws_ = 0;
   double used_ = 0;  // seconds of the trials
   json file_;
-  std::map<std::string, Trial> finished_;  // without options, by trial_key()
   TuneResult result_;
 };
 
@@ -147,7 +131,7 @@ Search::Search(const Dataset& dataset, TuneOptions options, const TuneCallbacks&
   MEZZO_CHECK(options_.minutes > 0, "minutes: expected above 0, got {}", options_.minutes);
   check_fixed(options_.fixed);
   // Other options may need 16 bits.
-  if (!is_fixed("precision")) {
+  if (!is_fixed(options_.fixed, "precision")) {
     options_.training.precision = amp::fastest_precision(training.device);
   }
   const TrainOptions recommended = recommended_options(dataset, training);
@@ -159,24 +143,6 @@ Search::Search(const Dataset& dataset, TuneOptions options, const TuneCallbacks&
   check_options(recommended_);
   if (!options_.trials.empty()) check_writable("output", options_.trials);
   read_trials();
-}
-
-bool Search::is_fixed(const std::string& name) const {
-  return std::find(options_.fixed.begin(), options_.fixed.end(), name) != options_.fixed.end();
-}
-
-/// `options` with the fixed ones, and without those that do not fit them.
-TrainOptions Search::keep_fixed(TrainOptions options) const {
-  const auto copy_fixed = [&] {
-    fields::for_each(fields::kTraining, [&](const auto& field) {
-      if (is_fixed(field.name)) options.*field.member = options_.training.*field.member;
-    });
-  };
-  if (is_fixed("heads")) set_heads(options, options_.training.heads);
-  copy_fixed();
-  drop_foreign(options);
-  copy_fixed();  // so that a fixed one that does not fit is an error
-  return options;
 }
 
 void Search::read_trials() {
@@ -197,18 +163,14 @@ void Search::read_trials() {
                   path, name, json_line(value), json_line(other));
     }
     for (json& row : before.at("trials")) {
-      Trial trial{.options = {},
-                  .epochs = row.at("epochs").get<std::int64_t>(),
-                  .seconds = row.at("seconds").get<double>(),
-                  .failure = row.at("failure").get<std::string>()};
-      if (!row.at("score").is_null()) trial.score = row.at("score").get<double>();
-      if (trial.failure == kRunning) {
-        row.at("failure") = trial.failure = kKilled;
-        was_killed = true;
-        TORCH_WARN("mezzo: ", path, ": a trial of ", trial.epochs,
-                   " epochs counts as failed: ", kKilled);
-      }
-      finished_[trial_key(row.at("options"), trial.epochs)] = std::move(trial);
+      static_cast<void>(row.at("options"));
+      Trial trial{.options = {}, .epochs = row.at("epochs").get<std::int64_t>()};
+      read_result(row, trial);
+      if (trial.failure != kRunning) continue;
+      row.at("failure") = kKilled;
+      was_killed = true;
+      TORCH_WARN("mezzo: ", path, ": a trial of ", trial.epochs,
+                 " epochs counts as failed: ", kKilled);
     }
     const json& precision = before.at("precision");
     if (!precision.is_null()) static_cast<void>(amp::parse_precision(precision.get<std::string>()));
@@ -219,21 +181,29 @@ void Search::read_trials() {
   }
 }
 
+/// The row of an equal trial, or nullptr.
+const json* Search::find_row(const Trial& trial) const {
+  const json config = json::parse(config_to_json(trial.options));
+  for (const json& row : file_.at("trials")) {
+    if (row.at("epochs") == trial.epochs && row.at("options") == config) return &row;
+  }
+  return nullptr;
+}
+
 void Search::write_trials() const {
   if (options_.trials.empty()) return;
   replace_file(options_.trials, [&](std::ostream& file) { file << json_line(file_) << '\n'; });
 }
 
-/// false if interrupted.
-bool Search::choose_precision() {
+void Search::choose_precision() {
   constexpr std::int64_t kDoctorSteps = 8;
   TrainOptions& training = options_.training;
-  const bool runs_doctor = !is_fixed("precision") && !training.sampling &&
+  const bool runs_doctor = !is_fixed(options_.fixed, "precision") && !training.sampling &&
                            training.loss_scale == LossScale{} && training.keep_float32.empty();
-  if (!runs_doctor) return true;
+  if (!runs_doctor) return;
   if (!file_.at("precision").is_null()) {
     training.precision = amp::parse_precision(file_.at("precision").get<std::string>());
-    return true;
+    return;
   }
   DoctorOptions doctor{.training = recommended_, .steps = kDoctorSteps};
   const TrainOptions defaults;
@@ -246,7 +216,8 @@ bool Search::choose_precision() {
   callbacks.should_stop = callbacks_.should_stop;
   try {
     const DoctorReport report = diagnose(dataset_, doctor, callbacks);
-    if (report.interrupted) return false;
+    result_.interrupted = report.interrupted;
+    if (report.interrupted) return;
     training.precision = amp::Precision::kFloat32;
     if (report.recommended) {
       // What one candidate needs besides need not fit another.
@@ -259,7 +230,6 @@ bool Search::choose_precision() {
     // float32 does not fit: training.precision is the fastest one, which may need less.
   }
   file_["precision"] = fields::to_text(training.precision);
-  return true;
 }
 
 /// nullopt if the grid has no further one.
@@ -324,20 +294,15 @@ std::vector<Trial> Search::next_rung(std::vector<Trial> before, std::size_t rung
 bool Search::run_trial(Trial& trial) {
   if (wants_stop()) result_.interrupted = true;
   if (result_.interrupted) return false;
-  const json config = json::parse(config_to_json(trial.options));
-  const auto before = finished_.find(trial_key(config, trial.epochs));
-  if (before != finished_.end()) {
-    trial.score = before->second.score;
-    trial.seconds = before->second.seconds;
-    trial.failure = before->second.failure;
+  if (const json* const row = find_row(trial)) {
+    read_result(*row, trial);
   } else {
-    record_trial(trial, config);
+    record_trial(trial);
     if (result_.interrupted) return false;
   }
   used_ += trial.seconds;
   result_.trials.push_back(trial);
-  const bool first = !result_.best && !std::isnan(trial.score);
-  if (first || (result_.best && is_better(trial, result_.trials[*result_.best]))) {
+  if (!result_.best ? !std::isnan(trial.score) : is_better(trial, result_.trials[*result_.best])) {
     result_.best = result_.trials.size() - 1;
   }
   if (callbacks_.on_trial) callbacks_.on_trial(result_);
@@ -346,12 +311,12 @@ bool Search::run_trial(Trial& trial) {
 
 /// Trains. The file has the trial before, so that one which ends the process is not tried again.
 /// An error that is not due to the candidate ends the search; the next call leaves the trial out.
-void Search::record_trial(Trial& trial, const json& config) {
+void Search::record_trial(Trial& trial) {
   trial.score = std::nan("");
   trial.seconds = 0;
   trial.failure = kRunning;
   json& rows = file_["trials"];
-  rows.push_back(trial_to_json(trial, config));
+  rows.push_back(json(trial_to_json(trial)));
   write_trials();
   trial.failure.clear();
   std::exception_ptr other;
@@ -364,7 +329,7 @@ void Search::record_trial(Trial& trial, const json& config) {
   if (result_.interrupted) {
     rows.erase(rows.size() - 1);
   } else {
-    rows.back() = trial_to_json(trial, config);
+    rows.back() = json(trial_to_json(trial));
   }
   write_trials();
   if (other) std::rethrow_exception(other);
@@ -398,10 +363,7 @@ void Search::measure(Trial& trial) {
 }
 
 TuneResult Search::run() {
-  if (!choose_precision()) {
-    result_.interrupted = true;
-    return result_;
-  }
+  choose_precision();
   recommended_.precision = options_.training.precision;
   std::vector<Trial> trials = first_rung();
   for (std::size_t rung = 1; rung < kRungEpochs.size() && !result_.interrupted; ++rung) {
@@ -425,13 +387,8 @@ std::string tune_to_json(const TuneResult& result, const std::vector<TrainReport
   OrderedJson report;
   report["trials"] = OrderedJson::array();
   for (const Trial& trial : result.trials) {
-    OrderedJson row;
-    row["candidate"] = trial.candidate;
-    row["epochs"] = trial.epochs;
-    row["score"] = json_number(trial.score);
-    row["seconds"] = trial.seconds;
-    row["failure"] = text_or_null(trial.failure);
-    row["options"] = OrderedJson::parse(config_to_json(trial.options));
+    OrderedJson row = {{"candidate", trial.candidate}};
+    row.update(trial_to_json(trial));
     report["trials"].push_back(std::move(row));
   }
   report["best"] = result.best ? OrderedJson(*result.best) : OrderedJson(nullptr);

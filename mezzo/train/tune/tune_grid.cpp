@@ -1,11 +1,14 @@
 #include "mezzo/train/tune/tune_grid.h"
 
+#include <algorithm>
 #include <initializer_list>
 
 #include <ATen/ATen.h>
 
+#include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/train/options/option_fields.h"
+#include "mezzo/train/options/recipe.h"
 
 namespace mezzo {
 namespace {
@@ -49,6 +52,9 @@ TrainOptions drawn_options(const Dataset& dataset, TrainOptions options, std::ui
   return options;
 }
 
+namespace {
+
+/// Resets the options that the model, or one of so many layers, does not have.
 void drop_foreign(TrainOptions& options) {
   const TrainOptions defaults;
   fields::for_each(fields::kTraining, [&](const auto& field) {
@@ -59,6 +65,35 @@ void drop_foreign(TrainOptions& options) {
   if (options.model != nn::ModelKind::kGin) options.hidden.reset();
   options.heads.reset();
   options.normalization = nn::Normalization::kNone;
+}
+
+}  // namespace
+
+void check_fixed(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    bool is_known = false;
+    fields::for_each(fields::kTraining,
+                     [&](const auto& field) { is_known = is_known || name == field.name; });
+    MEZZO_CHECK(is_known, "fixed: expected names of options of training, got '{}'", name);
+  }
+}
+
+bool is_fixed(const std::vector<std::string>& fixed, std::string_view name) {
+  return std::find(fixed.begin(), fixed.end(), name) != fixed.end();
+}
+
+TrainOptions with_fixed(TrainOptions options, const TrainOptions& job,
+                        const std::vector<std::string>& fixed) {
+  const auto copy_fixed = [&] {
+    fields::for_each(fields::kTraining, [&](const auto& field) {
+      if (is_fixed(fixed, field.name)) options.*field.member = job.*field.member;
+    });
+  };
+  if (is_fixed(fixed, "heads")) set_heads(options, job.heads);
+  copy_fixed();
+  drop_foreign(options);
+  copy_fixed();  // so that a fixed one that does not fit is an error
+  return options;
 }
 
 }  // namespace mezzo

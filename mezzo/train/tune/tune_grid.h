@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/options/options.h"
@@ -9,10 +12,18 @@
 namespace mezzo {
 
 /// `options` with draw `number` from the grid; decided by options.seed. They may not fit the model,
-/// see drop_foreign.
+/// see with_fixed.
 TrainOptions drawn_options(const Dataset& dataset, TrainOptions options, std::uint64_t number);
 
-/// Resets the options that the model, or one of so many layers, does not have.
-void drop_foreign(TrainOptions& options);
+/// Throws InvalidArgument unless all are names of options of training.
+void check_fixed(const std::vector<std::string>& names);
+
+/// Whether `fixed` has the option of that name.
+bool is_fixed(const std::vector<std::string>& fixed, std::string_view name);
+
+/// `options` with the fixed ones of the job. Resets those that the model, or one of so many layers,
+/// does not have, unless they are fixed.
+TrainOptions with_fixed(TrainOptions options, const TrainOptions& job,
+                        const std::vector<std::string>& fixed);
 
 }  // namespace mezzo
