@@ -1,8 +1,14 @@
 #include "mezzo/runtime/cuda_library.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "mezzo/core/environment.h"
 #include "mezzo/core/error.h"
@@ -56,7 +62,37 @@ CudaLibrary find_cuda_library() {
   return open_cuda_library(path_beside_this_library());
 }
 
+/// Number of device files of GPUs that this process may open.
+std::int64_t count_device_files() {
+  const auto is_gpu = [](const std::filesystem::directory_entry& entry) {
+    const std::string path = entry.path();
+    const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
+    const bool of_linux = name.starts_with("nvidia") && name.size() > 6 &&
+                          name.find_first_not_of("0123456789", 6) == name.npos;
+    const bool of_windows = name == "dxg";  // all GPUs, in the Windows Subsystem for Linux
+    return (of_linux || of_windows) && ::access(path.c_str(), R_OK | W_OK) == 0;
+  };
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/dev", error);
+  return std::count_if(begin(devices), end(devices), is_gpu);
+}
+
 }  // namespace
+
+bool sees_gpu() {
+  return sees_gpu(count_device_files(), std::getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+bool sees_gpu(std::int64_t num_gpus, const char* visible_devices) {
+  if (visible_devices == nullptr || num_gpus == 0) return num_gpus > 0;
+  // CUDA shows the GPUs of the list up to the first entry that is invalid.
+  const std::string_view list = visible_devices;
+  const std::string_view first = list.substr(0, list.find(','));
+  if (first.starts_with("GPU-") || first.starts_with("MIG-")) return true;
+  std::int64_t index = 0;
+  const auto [stop, error] = std::from_chars(first.data(), first.data() + first.size(), index);
+  return error == std::errc() && index >= 0 && index < num_gpus;
+}
 
 CudaLibrary open_cuda_library(const std::string& path) {
   CudaLibrary library{.path = path, .kernels = nullptr, .services = nullptr, .problem = {}};

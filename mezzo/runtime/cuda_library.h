@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "mezzo/core/export.h"
@@ -32,6 +33,14 @@ MEZZO_API const CudaLibrary& cuda_library();
 
 /// The kernels; null if none are loaded.
 MEZZO_API const kernels::CudaKernels* cuda_kernels();
+
+/// Whether this process sees a GPU, by the device files of the NVIDIA driver and
+/// CUDA_VISIBLE_DEVICES. Does not initialize the driver, so the process can still fork workers, and
+/// does not check that the driver works.
+bool sees_gpu();
+
+/// The same for `num_gpus` device files and the value of CUDA_VISIBLE_DEVICES; null: not set.
+MEZZO_API bool sees_gpu(std::int64_t num_gpus, const char* visible_devices);
 
 /// Why cuda_kernels() is null, in one line; empty if it is not.
 MEZZO_API std::string cuda_library_problem();

@@ -116,7 +116,7 @@ void reset_peak_memory(c10::Device device) {
 }
 
 c10::Device default_device(std::int64_t index) {
-  if (cuda_kernels() == nullptr || !at::hasCUDA()) return c10::Device(c10::kCPU);
+  if (cuda_kernels() == nullptr || !sees_gpu()) return c10::Device(c10::kCPU);
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
 }
 

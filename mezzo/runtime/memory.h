@@ -24,8 +24,9 @@ MEZZO_API void reset_peak_memory(c10::Device device);
 /// InvalidArgument for other or missing devices.
 MEZZO_API std::int64_t free_memory_bytes(c10::Device device);
 
-/// CUDA device `index` if the CUDA kernels are loaded and libtorch sees a GPU, else the CPU. Does
-/// not check that the index exists.
+/// CUDA device `index` if the CUDA kernels are loaded and this process sees a GPU, else the CPU.
+/// Does not check that the index exists, nor initialize the driver: a program may fork afterwards
+/// (dist::spawn).
 MEZZO_API c10::Device default_device(std::int64_t index = 0);
 
 /// Proportional set size of this process, in bytes (/proc/self/smaps_rollup): a page shared by n

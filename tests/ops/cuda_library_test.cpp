@@ -119,6 +119,18 @@ TEST(CudaLibrary, without_kernels_every_request_tells_the_problem) {
   EXPECT_TRUE(default_device().is_cpu());
 }
 
+TEST(CudaLibrary, the_visible_devices_are_cudas_list) {
+  EXPECT_TRUE(sees_gpu(1, nullptr));
+  EXPECT_FALSE(sees_gpu(0, nullptr));
+  EXPECT_FALSE(sees_gpu(0, "0"));
+  for (const char* list : {"0", "1", "1,0", "0,-1", "GPU-8932f937", "MIG-8932f937,0"}) {
+    EXPECT_TRUE(sees_gpu(2, list)) << list;
+  }
+  for (const char* list : {"", "-1", "2", "2,0", "-1,0", "none", "NoDevFiles"}) {
+    EXPECT_FALSE(sees_gpu(2, list)) << list;
+  }
+}
+
 /// The output of a new process that loads mezzo with the variable set.
 void print_problem_and_end() {
   std::cerr << (cuda_kernels() == nullptr ? cuda_library_problem() : "loaded") << std::flush;
