@@ -11,8 +11,8 @@ namespace mezzo {
 MEZZO_API void check_log_topics();
 
 /// Whether MEZZO_LOG, a comma-separated list, contains `topic` or "all". Read once per process.
-/// Topics: `dispatch` (which kernel backend was chosen and why others were refused), `libtorch`
-/// (its warnings, which the command hides by default).
+/// Topics: `dispatch` (which backend of kernels or collectives was chosen and why others were
+/// refused), `libtorch` (its warnings, which the command hides by default).
 MEZZO_API bool log_enabled(std::string_view topic);
 
 namespace detail {

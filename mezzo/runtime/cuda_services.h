@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
@@ -47,6 +49,10 @@ struct CudaServices {
   c10::intrusive_ptr<c10d::Backend> (*make_nccl)(const c10::intrusive_ptr<c10d::Store>& store,
                                                  std::int64_t rank, std::int64_t world_size,
                                                  std::chrono::milliseconds timeout) = nullptr;
+
+  /// The PCI addresses of the GPUs that this process sees, which are different for different GPUs
+  /// of a machine.
+  std::vector<std::string> (*gpu_addresses)() = nullptr;
 };
 
 /// The services of the CUDA library; null if it is not loaded.

@@ -80,6 +80,18 @@ TEST(ProcessGroupFaults, ranks_with_another_task_are_named_everywhere) {
   }
 }
 
+TEST(ProcessGroupFaults, ranks_that_ask_for_another_backend_are_named_everywhere) {
+  const FreePort port;
+  const auto endings = run_processes(2, [&](std::int64_t rank) {
+    dist::InitOptions options = local_options(rank, 2, port, kLong);
+    if (rank == 1) options.backend = dist::Backend::kAutomatic;
+    dist::init(options);
+  });
+  for (const Ending& ending : endings) {
+    expect_failure(ending, "'the backend is Gloo', rank 1 has 'the backend is automatic'");
+  }
+}
+
 TEST(ProcessGroupFaults, ranks_that_count_other_processes_are_named_everywhere) {
   for (const std::int64_t count_of_last : {2, 4}) {
     const FreePort port;

@@ -1,11 +1,17 @@
 #include "mezzo/dist/group/nccl.h"
 
+#include <algorithm>
+#include <set>
+#include <sstream>
+
 #include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/log.h"
 #include "mezzo/runtime/cuda_services.h"
 
 namespace mezzo::dist::detail {
@@ -16,6 +22,50 @@ std::int64_t gpu_count() {
 }
 
 }  // namespace
+
+std::vector<Machine> machines_of(const std::vector<std::string>& hosts,
+                                 const std::vector<std::string>& gpus) {
+  std::vector<Machine> machines;
+  std::vector<std::set<std::string>> addresses;  // by machine
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    const auto known = std::find_if(machines.begin(), machines.end(), [&](const Machine& machine) {
+      return machine.host == hosts[rank];
+    });
+    const auto index = static_cast<std::size_t>(known - machines.begin());
+    if (known == machines.end()) {
+      machines.push_back({.host = hosts[rank], .processes = 0});
+      addresses.emplace_back();
+    }
+    std::istringstream words(gpus[rank]);
+    for (std::string address; words >> address;) addresses[index].insert(address);
+    ++machines[index].processes;
+    machines[index].gpus = static_cast<std::int64_t>(addresses[index].size());
+  }
+  return machines;
+}
+
+Backend choose_backend(Backend requested, const std::vector<Machine>& machines) {
+  if (requested == Backend::kGloo) return requested;
+  const auto lacking = std::find_if(machines.begin(), machines.end(), [](const Machine& machine) {
+    return machine.gpus < machine.processes;
+  });
+  if (lacking == machines.end()) return Backend::kNccl;
+  const std::string numbers = fmt::format("{} process{} and {} GPU{} on {}", lacking->processes,
+                                          lacking->processes == 1 ? "" : "es", lacking->gpus,
+                                          lacking->gpus == 1 ? "" : "s", lacking->host);
+  MEZZO_CHECK(requested == Backend::kAutomatic,
+              "dist::init: NCCL: expected a GPU for each process of a machine, got {}; start fewer "
+              "processes, or use Gloo and tensors on the CPU",
+              numbers);
+  mezzo::detail::log("dispatch", "collectives by Gloo: " + numbers);
+  return Backend::kGloo;
+}
+
+std::string gpus_for_nccl() {
+  const CudaServices* services = cuda_services();
+  if (services == nullptr || services->make_nccl == nullptr || gpu_count() == 0) return {};
+  return fmt::format("{}", fmt::join(services->gpu_addresses(), " "));
+}
 
 void require_nccl() {
   const CudaServices& services = required_cuda_services("dist::init: NCCL");

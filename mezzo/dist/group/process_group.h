@@ -18,7 +18,8 @@ class ProcessGroup;  // its header is slow to compile
 
 namespace mezzo::dist {
 
-/// libtorch's c10d backend: Gloo for CPU tensors, NCCL for CUDA tensors.
+/// libtorch's c10d backend: Gloo for CPU tensors, NCCL for CUDA tensors. kAutomatic: NCCL if every
+/// process has a GPU of its own, else Gloo (MEZZO_LOG=dispatch prints why); the same on all ranks.
 enum class Backend : std::uint8_t { kAutomatic, kGloo, kNccl };
 
 /// Reduction over ranks. kMean: the sum divided by the number of ranks; not for integers and bool.
@@ -37,7 +38,7 @@ struct InitOptions {
   std::int64_t rank = -1, world_size = -1, local_rank = -1;
   std::string address = {};               ///< host name or address of rank 0
   std::int64_t port = -1;                 ///< port of rank 0, at least 1; not used by one process
-  Backend backend = Backend::kAutomatic;  ///< kNccl if default_device() is a GPU
+  Backend backend = Backend::kAutomatic;  ///< the same on all ranks
   /// For the start and for each collective; failed ranks are identified within 12 s after it.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// Text that must be equal on all ranks (data set sizes, options, ...); compared at the start,
@@ -94,8 +95,10 @@ class MEZZO_API ProcessGroup {
   std::int64_t world_size() const;
   std::int64_t local_rank() const;        ///< index among the processes of this machine
   std::int64_t local_world_size() const;  ///< number of processes with this host name
-  /// Device of the group's tensors. Over NCCL the GPU with the index local_rank, or the only
-  /// visible one; with one process the current GPU, without an index.
+  /// Device of the tensors that collectives take. Over NCCL the GPU with the index local_rank, or
+  /// the only visible one; with one process the current GPU, without an index. Over Gloo the CPU:
+  /// the group then selects no GPU, and a program that computes on one, which several processes may
+  /// share, moves tensors to the CPU and back itself.
   c10::Device device() const;
   Backend backend() const;                    ///< never kAutomatic
   std::chrono::milliseconds timeout() const;  ///< InitOptions::timeout, for each collective
@@ -156,12 +159,13 @@ class MEZZO_API ProcessGroup {
 };
 
 /// Joins the processes; blocks until all have joined. Throws InvalidArgument for missing or
-/// contradictory settings (with the variable) and for a backend that this build or machine lacks;
-/// IoError if ranks miss the time-out (with those ranks), the port is in use, rank 0 is
-/// unreachable, or ranks differ in version, number of processes, `agreement` or check_collectives
-/// (with those ranks, on every rank). With several processes, makes device() the current GPU (NCCL)
-/// and ignores SIGPIPE if it has its default action: a broken connection is then an error and does
-/// not end the process.
+/// contradictory settings (with the variable), for a backend that this build or machine lacks, and
+/// for kNccl if a machine has fewer GPUs than processes (on every rank); IoError if ranks miss the
+/// time-out (with those ranks), the port is in use, rank 0 is unreachable, or ranks differ in
+/// version, number of processes, `agreement`, `backend` or check_collectives (with those ranks, on
+/// every rank). Initializes the CUDA driver if there is one, unless the backend is kGloo. With
+/// several processes, makes device() the current GPU (NCCL) and ignores SIGPIPE if it has its
+/// default action: a broken connection is then an error and does not end the process.
 MEZZO_API ProcessGroup init(const InitOptions& options = {});
 
 /// An accuracy as two counts, which can be summed over ranks.

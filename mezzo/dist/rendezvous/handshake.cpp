@@ -88,6 +88,7 @@ void write_metadata(const Handshake& handshake) {
   const std::int64_t rank = handshake.place.rank;
   set_text(store, key_of("host", rank), host_name());
   set_text(store, key_of("target", rank), handshake.target);
+  set_text(store, key_of("gpus", rank), handshake.gpus);
   set_text(store, key_of("process", rank), fmt::format("process {} on {}", getpid(), host_name()));
   set_text(store, key_of("world_size", rank), std::to_string(handshake.place.world_size));
   set_text(store, key_of("version", rank), std::string(kVersion));
@@ -167,6 +168,7 @@ void shake_hands(Handshake& handshake) {
   for (std::int64_t other = 0; other < handshake.place.world_size; ++other) {
     handshake.hosts.push_back(get_text(store, key_of("host", other)));
     handshake.targets.push_back(get_text(store, key_of("target", other)));
+    handshake.gpus_of_ranks.push_back(get_text(store, key_of("gpus", other)));
   }
 }
 

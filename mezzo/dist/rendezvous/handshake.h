@@ -23,12 +23,13 @@ struct Handshake {
   std::chrono::milliseconds timeout;
   std::chrono::steady_clock::time_point deadline;
   std::string agreement;
+  std::string gpus;    ///< of this rank, as gpus_for_nccl() returns them
   std::string target;  ///< rank 0's address as seen by this rank
 
   // Output.
   std::string fault = {};    ///< error of the group; empty if none
   bool rank_failed = false;  ///< if fault: this rank is late, a duplicate, or differs from rank 0
-  std::vector<std::string> hosts = {}, targets = {};  ///< by rank, if no fault
+  std::vector<std::string> hosts = {}, targets = {}, gpus_of_ranks = {};  ///< if no fault
 };
 
 /// Announces this rank and waits until rank 0 has checked that all ranks are present, with the same

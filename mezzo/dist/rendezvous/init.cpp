@@ -13,12 +13,16 @@
 #include "mezzo/dist/group/nccl.h"
 #include "mezzo/dist/group/process_group.h"
 #include "mezzo/dist/rendezvous/environment.h"
-#include "mezzo/runtime/memory.h"
 
 namespace mezzo::dist {
 namespace {
 
 using GroupState = ProcessGroup::State;
+
+const char* name_of(Backend backend) {
+  if (backend == Backend::kAutomatic) return "automatic";
+  return backend == Backend::kNccl ? "NCCL" : "Gloo";
+}
 
 /// The engine for c10d's Reducer, around the existing backend.
 std::shared_ptr<void> make_engine(const GroupState& group) {
@@ -49,6 +53,17 @@ void connect_all(GroupState& group) {
   group.engine = make_engine(group);
 }
 
+/// Throws InvalidArgument as choose_backend() does, on every rank.
+Backend agree_on_backend(Backend requested, GroupState& group) {
+  try {
+    return detail::choose_backend(requested, group.meeting->machines());
+  } catch (const InvalidArgument& error) {
+    // Rank 0 hosts the store: it waits here until all ranks have read the numbers of GPUs.
+    group.meeting->report_fault(error.what(), std::chrono::steady_clock::now() + group.timeout);
+    throw;
+  }
+}
+
 /// Gloo writes to its sockets without MSG_NOSIGNAL.
 void ignore_broken_connections() {
   struct sigaction current {};
@@ -69,18 +84,23 @@ ProcessGroup init(const InitOptions& options) {
   state->local_rank = place.local_rank;
   state->timeout = options.timeout;
   state->checks_collectives = checks_collectives(options, environment);
-  state->backend = options.backend;
-  if (options.backend == Backend::kAutomatic) {
-    state->backend = default_device().is_cuda() ? Backend::kNccl : Backend::kGloo;
+  if (options.backend == Backend::kNccl) detail::require_nccl();
+  const std::string gpus =
+      options.backend == Backend::kGloo ? std::string() : detail::gpus_for_nccl();
+  if (place.world_size == 1) {
+    state->backend =
+        detail::choose_backend(options.backend, detail::machines_of({"this machine"}, {gpus}));
+    return ProcessGroup(state);
   }
-  if (state->backend == Backend::kNccl) detail::require_nccl();
-  if (place.world_size == 1) return ProcessGroup(state);
   ignore_broken_connections();
   state->meeting = std::make_unique<detail::MeetingPoint>(place, options.timeout);
-  state->meeting->meet(fmt::format("{}\ncollectives are {}", options.agreement,
-                                   state->checks_collectives ? "checked" : "not checked"));
+  state->meeting->meet(
+      fmt::format("{}\nthe backend is {}\ncollectives are {}", options.agreement,
+                  name_of(options.backend), state->checks_collectives ? "checked" : "not checked"),
+      gpus);
   state->local_rank = state->meeting->local_rank();
   state->local_world_size = state->meeting->local_world_size();
+  state->backend = agree_on_backend(options.backend, *state);
   if (state->backend == Backend::kNccl) state->gpu = detail::use_gpu(state->local_rank);
   connect_all(*state);
   const ProcessGroup group(state);

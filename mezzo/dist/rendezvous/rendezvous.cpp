@@ -137,13 +137,14 @@ void MeetingPoint::lose_store() {
   if (!place_.hosts_store) note_failure_of_another();
 }
 
-void MeetingPoint::meet(const std::string& agreement) {
+void MeetingPoint::meet(const std::string& agreement, const std::string& gpus) {
   const Route route = find_route(place_.address);
   const auto handshake = std::make_shared<Handshake>(Handshake{.store = store_,
                                                                .place = place_,
                                                                .timeout = timeout_,
                                                                .deadline = deadline_,
                                                                .agreement = agreement,
+                                                               .gpus = gpus,
                                                                .target = route.target});
   bool answered = false;
   try {
@@ -166,6 +167,7 @@ void MeetingPoint::meet(const std::string& agreement) {
   const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(rank);
   if (place_.local_rank < 0) place_.local_rank = std::count(hosts.begin(), mine, *mine);
   local_world_size_ = std::count(hosts.begin(), hosts.end(), *mine);
+  machines_ = machines_of(hosts, handshake->gpus_of_ranks);
   std::vector<std::string> targets_elsewhere;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (hosts[i] != *mine) targets_elsewhere.push_back(handshake->targets[i]);

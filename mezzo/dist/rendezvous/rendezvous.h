@@ -7,9 +7,11 @@
 #include <future>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <c10/util/intrusive_ptr.h>
 
+#include "mezzo/dist/group/nccl.h"
 #include "mezzo/dist/rendezvous/environment.h"
 
 namespace c10d {
@@ -29,13 +31,16 @@ class MeetingPoint {
   MeetingPoint(Placement place, std::chrono::milliseconds timeout);
 
   /// Waits until all ranks have joined, with the same version and equal `agreement`. Otherwise
-  /// every rank throws the same IoError, which lists the ranks that are missing or differ.
-  void meet(const std::string& agreement);
+  /// every rank throws the same IoError, which lists the ranks that are missing or differ. `gpus`:
+  /// of this rank, for machines().
+  void meet(const std::string& agreement, const std::string& gpus);
 
   /// After meet(): number of lower ranks on this machine, unless set explicitly.
   std::int64_t local_rank() const { return place_.local_rank; }
   /// After meet(): number of ranks on this machine.
   std::int64_t local_world_size() const { return local_world_size_; }
+  /// After meet(): the machines of all ranks.
+  const std::vector<Machine>& machines() const { return machines_; }
   /// After meet(): the numeric address at which other ranks reach this machine; empty if it has
   /// none.
   const std::string& local_address() const { return local_address_; }
@@ -61,6 +66,7 @@ class MeetingPoint {
   c10::intrusive_ptr<c10d::Store> store_;
   std::string local_address_;
   std::int64_t local_world_size_ = 1;
+  std::vector<Machine> machines_;
   std::future<std::string> question_;  ///< pending query of fault_of_another()
   std::atomic<bool> lost_ = false;     ///< the connection to the store is broken
 };

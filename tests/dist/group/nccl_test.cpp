@@ -1,8 +1,12 @@
+#include "mezzo/dist/group/nccl.h"
+
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -10,6 +14,7 @@
 #include "mezzo/runtime/cuda_services.h"
 
 #include "support/devices.h"
+#include "support/errors.h"
 
 namespace mezzo::test {
 namespace {
@@ -51,6 +56,48 @@ TEST(Nccl, one_rank_runs_every_collective) {
   c10d::BarrierOptions options;
   options.device_ids = {test_device().index()};
   group->barrier(options)->wait();
+}
+
+using dist::Backend;
+using Machines = std::vector<dist::detail::Machine>;
+
+TEST(BackendChoice, automatic_is_nccl_if_every_process_has_its_own_gpu) {
+  const auto automatic = [](const Machines& machines) {
+    return dist::detail::choose_backend(Backend::kAutomatic, machines);
+  };
+  EXPECT_EQ(automatic({{"a", 1, 1}}), Backend::kNccl);
+  EXPECT_EQ(automatic({{"a", 4, 4}, {"b", 2, 8}}), Backend::kNccl);
+  EXPECT_EQ(automatic({{"a", 1, 0}}), Backend::kGloo);
+  EXPECT_EQ(automatic({{"a", 2, 1}}), Backend::kGloo);
+  EXPECT_EQ(automatic({{"a", 4, 4}, {"b", 2, 1}}), Backend::kGloo);
+}
+
+TEST(BackendChoice, a_request_is_honoured_or_refused) {
+  const Machines enough = {{"a", 2, 2}}, lacking = {{"a", 2, 2}, {"b", 2, 1}};
+  for (const Machines& machines : {enough, lacking, Machines{{"a", 1, 0}}}) {
+    EXPECT_EQ(dist::detail::choose_backend(Backend::kGloo, machines), Backend::kGloo);
+  }
+  EXPECT_EQ(dist::detail::choose_backend(Backend::kNccl, enough), Backend::kNccl);
+  EXPECT_THROWS(InvalidArgument,
+                "dist::init: NCCL: expected a GPU for each process of a machine, got 2 processes "
+                "and 1 GPU on b; start fewer processes",
+                dist::detail::choose_backend(Backend::kNccl, lacking));
+}
+
+TEST(BackendChoice, gpus_that_several_processes_see_count_once) {
+  const auto numbers = [](const std::vector<std::string>& hosts,
+                          const std::vector<std::string>& gpus) {
+    std::string text;
+    for (const dist::detail::Machine& machine : dist::detail::machines_of(hosts, gpus)) {
+      text += fmt::format("{} {} {};", machine.host, machine.processes, machine.gpus);
+    }
+    return text;
+  };
+  EXPECT_EQ(numbers({"a", "a"}, {"", ""}), "a 2 0;");
+  EXPECT_EQ(numbers({"a", "a"}, {"01:00.0 02:00.0", "01:00.0 02:00.0"}), "a 2 2;");
+  EXPECT_EQ(numbers({"a", "a"}, {"01:00.0", "01:00.0"}), "a 2 1;");
+  EXPECT_EQ(numbers({"a", "a"}, {"01:00.0", "02:00.0"}), "a 2 2;");  // each sees its own
+  EXPECT_EQ(numbers({"a", "b", "a"}, {"01:00.0", "01:00.0", ""}), "a 2 1;b 1 1;");
 }
 
 }  // namespace
