@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "mezzo/dist/group/process_group.h"
+#include "mezzo/dist/rendezvous/spawn.h"
 
 namespace mezzo::test {
 
@@ -146,6 +147,12 @@ inline std::vector<Ending> run_group(std::int64_t count, std::chrono::millisecon
 inline std::vector<Ending> run_group(std::int64_t count,
                                      const std::function<void(dist::ProcessGroup&)>& work) {
   return run_group(count, std::chrono::seconds(30), work);
+}
+
+/// dist::spawn over Gloo, also on a machine with GPUs.
+inline void spawn_over_gloo(std::int64_t processes, const Graph& graph,
+                            const std::function<void(dist::ProcessGroup&, const Graph&)>& work) {
+  dist::spawn(processes, graph, work, dist::Backend::kGloo);
 }
 
 /// For EXPECT_TRUE: whether no process threw or died; else contains their messages.

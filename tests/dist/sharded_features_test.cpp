@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/dist/rendezvous/spawn.h"
+
+#include "dist/processes.h"
 
 namespace mezzo::dist {
 namespace {
@@ -20,7 +21,7 @@ void require_shards(bool condition, const std::string& text) {
 
 template <class Work>
 void in_processes(std::int64_t processes, const Work& work) {
-  spawn(processes, Graph(), [&](ProcessGroup& group, const Graph&) {
+  mezzo::test::spawn_over_gloo(processes, Graph(), [&](ProcessGroup& group, const Graph&) {
     ::alarm(20);
     work(group);
   });

@@ -11,12 +11,13 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/dist/data_parallel.h"
-#include "mezzo/dist/rendezvous/spawn.h"
 #include "mezzo/dist/sharded_features.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/sampling/blocks/block_loader.h"
+
+#include "dist/processes.h"
 
 /// Training on features that are sharded over the ranks.
 namespace mezzo::dist::sharded_training_test {
@@ -96,7 +97,7 @@ TEST(ShardedTraining, steps_have_the_bits_of_those_with_features_in_memory) {
   const Graph graph = random_graph();
   const at::Tensor table = graph.ndata().at("feat"), train_nodes = at::arange(kSeeds);
   for (const std::int64_t processes : {2, 3}) {
-    spawn(processes, graph, [&](ProcessGroup& group, const Graph& shared) {
+    mezzo::test::spawn_over_gloo(processes, graph, [&](ProcessGroup& group, const Graph& shared) {
       ::alarm(60);
       at::set_num_threads(1);
       const auto features = ShardedFeatures::from_table(table, group);

@@ -301,19 +301,20 @@ class SpawnedWorkers {
 
 }  // namespace
 
-void spawn(std::int64_t processes, const Graph& graph, const SpawnWork& work) {
+void spawn(std::int64_t processes, const Graph& graph, const SpawnWork& work, Backend backend) {
   MEZZO_CHECK(processes >= 1 && processes <= kSpawnMaxProcesses,
               "spawn: processes: expected 1 to {}, got {}", kSpawnMaxProcesses, processes);
   MEZZO_CHECK(work != nullptr, "spawn: work: expected a function, got an empty one");
   MEZZO_CHECK(!has_used_cuda(),
               "spawn: this process has used CUDA, which its forks cannot go on with; use 'mezzo "
-              "launch', or ask for devices in the workers alone");
+              "launch', or use CUDA in the workers only");
   const detail::ReservedPort port;
   const auto share = at::get_num_threads() / processes;
   SpawnTask task;
   task.options.world_size = processes;
   task.options.address = "127.0.0.1";
   task.options.port = port.number();
+  task.options.backend = backend;
   task.num_threads = static_cast<int>(std::max<std::int64_t>(1, share));
   task.graph = &graph;
   task.work = &work;

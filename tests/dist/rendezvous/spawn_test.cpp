@@ -14,6 +14,7 @@
 #include "mezzo/runtime/memory.h"
 
 #include "dist/processes.h"
+#include "support/errors.h"
 
 namespace mezzo::dist {
 namespace {
@@ -32,7 +33,7 @@ Graph ring(std::int64_t nodes) {
 template <class Work>
 std::string error_of(std::int64_t processes, const Work& work) {
   try {
-    spawn(processes, ring(3), [&](ProcessGroup& group, const Graph&) {
+    spawn_over_gloo(processes, ring(3), [&](ProcessGroup& group, const Graph&) {
       ::alarm(kWorkerSeconds);
       work(group);
     });
@@ -77,7 +78,7 @@ TEST(Spawn, workers_join_one_group_and_see_the_graph) {
   Graph graph = ring(5);
   graph.ndata()["feat"] = at::arange(10).reshape({5, 2});
   for (const std::int64_t processes : {1, 3}) {
-    spawn(processes, graph, [&](ProcessGroup& group, const Graph& seen) {
+    spawn_over_gloo(processes, graph, [&](ProcessGroup& group, const Graph& seen) {
       ::alarm(kWorkerSeconds);
       require(group.world_size() == processes, "the size of the group");
       require(group.local_rank() == group.rank(), "ranks of one machine");
@@ -95,7 +96,7 @@ TEST(Spawn, workers_join_one_group_and_see_the_graph) {
 TEST(Spawn, what_a_worker_writes_stays_with_it) {
   const at::Tensor numbers = at::zeros({4});
   int count = 0;
-  spawn(2, ring(3), [&](ProcessGroup&, const Graph&) {
+  spawn_over_gloo(2, ring(3), [&](ProcessGroup&, const Graph&) {
     numbers.fill_(1);
     ++count;
   });
@@ -104,10 +105,11 @@ TEST(Spawn, what_a_worker_writes_stays_with_it) {
 }
 
 TEST(Spawn, operations_run_in_parallel_after_they_did_so_here) {
+  if (default_device().is_cuda()) GTEST_SKIP() << "a backward pass here initializes CUDA";
   const int threads_before = at::get_num_threads();
   at::set_num_threads(2);
   const double expected = product_and_gradient();
-  spawn(1, ring(3), [&](ProcessGroup&, const Graph&) {
+  spawn_over_gloo(1, ring(3), [&](ProcessGroup&, const Graph&) {
     ::alarm(kWorkerSeconds);
     const int threads = threads_of_this_process();
     require(product_and_gradient() == expected, "the parent's numbers");
@@ -117,11 +119,34 @@ TEST(Spawn, operations_run_in_parallel_after_they_did_so_here) {
   at::set_num_threads(threads_before);
 }
 
+TEST(Spawn, a_process_that_asks_for_its_default_device_can_still_spawn) {
+  const c10::Device device = default_device();
+  spawn_over_gloo(2, ring(3), [device](ProcessGroup& group, const Graph&) {
+    require(group.backend() == Backend::kGloo && group.device().is_cpu(), "Gloo");
+    require(default_device() == device, "the same device in a worker");
+  });
+}
+
+TEST(Spawn, a_backend_that_the_machine_lacks_is_refused) {
+  if (default_device().is_cuda()) GTEST_SKIP() << "there is a GPU";
+  const auto nothing = [](ProcessGroup&, const Graph&) {};
+  EXPECT_THROWS(InvalidArgument, "rank 0: dist::init: NCCL: needs mezzo's CUDA library",
+                spawn(1, ring(3), nothing, Backend::kNccl));
+}
+
+TEST(Spawn, the_automatic_backend_is_gloo_without_a_gpu) {
+  if (default_device().is_cuda()) GTEST_SKIP() << "there is a GPU";
+  spawn(2, ring(3), [](ProcessGroup& group, const Graph&) {
+    require(group.backend() == Backend::kGloo, "Gloo");
+    require(group.all_reduce(1.0, ReduceOp::kSum) == 2.0, "a sum over two ranks");
+  });
+}
+
 TEST(Spawn, workers_divide_the_threads) {
   const int threads_before = at::get_num_threads();
   at::set_num_threads(4);
   for (const auto& [processes, threads] : {std::pair{1, 4}, std::pair{2, 2}, std::pair{5, 1}}) {
-    spawn(processes, ring(3), [expected = threads](ProcessGroup&, const Graph&) {
+    spawn_over_gloo(processes, ring(3), [expected = threads](ProcessGroup&, const Graph&) {
       require(at::get_num_threads() == expected, std::to_string(expected) + " threads");
     });
   }
@@ -238,7 +263,7 @@ TEST(Spawn, workers_end_when_this_process_is_killed) {
   ASSERT_GE(middle, 0);
   if (middle == 0) {
     ::close(ends[0]);
-    spawn(2, ring(3), [&](ProcessGroup&, const Graph&) {
+    spawn_over_gloo(2, ring(3), [&](ProcessGroup&, const Graph&) {
       ::alarm(kWorkerSeconds);
       static_cast<void>(::write(ends[1], "x", 1) == 1);
       while (true) ::pause();
@@ -258,7 +283,7 @@ TEST(Spawn, workers_end_when_this_process_is_killed) {
 TEST(Spawn, writes_buffered_output_once) {
   testing::internal::CaptureStdout();
   std::printf("before ");
-  spawn(2, ring(3), [](ProcessGroup&, const Graph&) { std::printf("worker "); });
+  spawn_over_gloo(2, ring(3), [](ProcessGroup&, const Graph&) { std::printf("worker "); });
   std::printf("after");
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "before worker worker after");
 }
@@ -268,7 +293,7 @@ TEST(Spawn, writes_buffered_output_once) {
 double bytes_of_workers(const Graph& graph, const std::function<bool(const Graph&)>& use) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
-  spawn(4, graph, [&](ProcessGroup& group, const Graph& seen) {
+  spawn_over_gloo(4, graph, [&](ProcessGroup& group, const Graph& seen) {
     ::alarm(kWorkerSeconds);
     require(use(seen), "the graph");
     const double sum = group.all_reduce(static_cast<double>(proportional_bytes()), ReduceOp::kSum);
@@ -316,10 +341,10 @@ TEST(Spawn, structure_is_there_once_also_by_rows) {
 
 TEST(Spawn, wrong_arguments_are_errors) {
   const auto nothing = [](ProcessGroup&, const Graph&) {};
-  EXPECT_THROW(spawn(0, ring(3), nothing), InvalidArgument);
-  EXPECT_THROW(spawn(-1, ring(3), nothing), InvalidArgument);
-  EXPECT_THROW(spawn(1025, ring(3), nothing), InvalidArgument);
-  EXPECT_THROW(spawn(1, ring(3), nullptr), InvalidArgument);
+  EXPECT_THROW(spawn_over_gloo(0, ring(3), nothing), InvalidArgument);
+  EXPECT_THROW(spawn_over_gloo(-1, ring(3), nothing), InvalidArgument);
+  EXPECT_THROW(spawn_over_gloo(1025, ring(3), nothing), InvalidArgument);
+  EXPECT_THROW(spawn_over_gloo(1, ring(3), nullptr), InvalidArgument);
 }
 
 }  // namespace
