@@ -27,12 +27,9 @@ static void by_hand(Model& model, const std::vector<Batch>& batches, torch::Devi
   amp::GradScaler scaler(precision, device);  // enabled for kFloat16 alone
   for (const Batch& batch : batches) {
     optimizer.zero_grad();
-    Tensor loss;
-    {
-      const amp::PrecisionScope scope(precision, device);
-      loss = torch::mse_loss(model->forward(batch.x), batch.y);
-    }
-    scaler.scale(loss).backward();
+    amp::PrecisionScope scope(precision, device);
+    const Tensor loss = torch::mse_loss(model->forward(batch.x), batch.y);
+    scope.backward(scaler.scale(loss));
     scaler.step(optimizer);  // leaves the step out if a gradient is inf or nan
     scaler.update();
   }

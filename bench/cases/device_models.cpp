@@ -36,10 +36,10 @@ class DeviceTraining {
 
   /// Returns the loss, [].
   at::Tensor step() {
-    const amp::PrecisionScope scope(precision_, gpu());  // TF32 in backward too
+    amp::PrecisionScope scope(precision_, gpu());
     optimizer_.zero_grad();
     const at::Tensor loss = forward_();
-    scaler_.scale(loss).backward();
+    scope.backward(scaler_.scale(loss));
     scaler_.step(optimizer_);
     scaler_.update();
     return loss.detach();

@@ -29,12 +29,9 @@ struct CapturedStepOptions {
 ///     amp::FusedAdam optimizer(model->parameters());
 ///     amp::CapturedStep step([&] {
 ///       optimizer.zero_grad();
-///       at::Tensor loss;
-///       {
-///         const amp::PrecisionScope scope(amp::Precision::kFloat16, device);
-///         loss = torch::nll_loss(model->forward(graph, x), labels);
-///       }
-///       scaler.scale(loss).backward();
+///       amp::PrecisionScope scope(amp::Precision::kFloat16, device);
+///       const at::Tensor loss = torch::nll_loss(model->forward(graph, x), labels);
+///       scope.backward(scaler.scale(loss));
 ///       scaler.step(optimizer);
 ///       scaler.update();
 ///       return loss.detach();

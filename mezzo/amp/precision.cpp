@@ -38,20 +38,19 @@ static_assert(Names::size == kPrecisions.size());
 using at::Float32Backend;
 using at::Float32Op;
 
-/// The value of one CUDA entry; kNONE if it equals the inherited value. libtorch reports only the
+/// The value of one entry; kNONE if it equals the inherited value. libtorch reports only the
 /// effective value, and an inheriting entry must be restored as inheriting.
-at::Float32Precision entry(Float32Op op) {
-  const at::Float32Precision effective =
-      at::globalContext().float32Precision(Float32Backend::CUDA, op);
+at::Float32Precision entry(Float32Backend backend, Float32Op op) {
+  const at::Float32Precision effective = at::globalContext().float32Precision(backend, op);
   const at::Float32Precision inherited =
-      at::globalContext().float32Precision(Float32Backend::CUDA, Float32Op::ALL);
+      at::globalContext().float32Precision(backend, Float32Op::ALL);
   return effective == inherited ? at::Float32Precision::NONE : effective;
 }
 
 /// libtorch's older switch, or nothing if it contradicts the newer entries: reading it then throws,
 /// so the caller's contradictory setting is not changed.
 template <class Read>
-std::optional<bool> older_switch(Read read) {
+auto older_switch(Read read) -> std::optional<decltype(read())> {
   try {
     return read();
   } catch (const c10::Error&) {
@@ -79,27 +78,36 @@ Precision parse_precision(std::string_view text) {
   return parse(Names{}, "precision", text);
 }
 
-/// Turns TF32 on for CUDA until destroyed. Sets both of libtorch's families of switches, so that
-/// they agree.
+/// Turns TF32 on or off for CUDA until destroyed. Sets both of libtorch's families of switches, so
+/// that they agree.
 class PrecisionScope::TensorFloat32 {
  public:
-  TensorFloat32()
-      : matmul_(entry(Float32Op::MATMUL)),
-        conv_(entry(Float32Op::CONV)),
-        rnn_(entry(Float32Op::RNN)),
+  explicit TensorFloat32(bool on)
+      : on_(on),
+        matmul_(entry(Float32Backend::CUDA, Float32Op::MATMUL)),
+        conv_(entry(Float32Backend::CUDA, Float32Op::CONV)),
+        rnn_(entry(Float32Backend::CUDA, Float32Op::RNN)),
+        cpu_matmul_(entry(Float32Backend::MKLDNN, Float32Op::MATMUL)),
         older_matmul_(older_switch([] { return at::globalContext().allowTF32CuBLAS(); })),
-        older_cudnn_(older_switch([] { return at::globalContext().allowTF32CuDNN(); })) {
+        older_cudnn_(older_switch([] { return at::globalContext().allowTF32CuDNN(); })),
+        older_precision_(
+            older_switch([] { return at::globalContext().float32MatmulPrecision(); })) {
     at::Context& context = at::globalContext();
-    // If the older switch is already on, it may be "medium"; writing would change it to "high".
-    if (older_matmul_ == false) context.setAllowTF32CuBLAS(true);
-    if (older_cudnn_ == false) context.setAllowTF32CuDNN(true);
-    set_entries(at::Float32Precision::TF32, at::Float32Precision::TF32, at::Float32Precision::TF32);
+    // A switch that is already right is not written: "medium" would change to "high".
+    if (older_matmul_ == !on) context.setAllowTF32CuBLAS(on);
+    if (older_cudnn_ == !on) context.setAllowTF32CuDNN(on);
+    const auto precision = on ? at::Float32Precision::TF32 : at::Float32Precision::IEEE;
+    set_entries(precision, precision, precision);
   }
 
   ~TensorFloat32() {
     at::Context& context = at::globalContext();
-    if (older_matmul_ == false) context.setAllowTF32CuBLAS(false);
-    if (older_cudnn_ == false) context.setAllowTF32CuDNN(false);
+    if (older_matmul_ == !on_) context.setAllowTF32CuBLAS(!on_);
+    if (older_cudnn_ == !on_) context.setAllowTF32CuDNN(!on_);
+    if (!on_ && older_precision_ == at::Float32MatmulPrecision::MEDIUM) {
+      context.setFloat32MatmulPrecision("medium");  // changes the CPU's entry, too
+      context.setFloat32Precision(Float32Backend::MKLDNN, Float32Op::MATMUL, cpu_matmul_);
+    }
     set_entries(matmul_, conv_, rnn_);
   }
 
@@ -115,8 +123,10 @@ class PrecisionScope::TensorFloat32 {
     context.setFloat32Precision(Float32Backend::CUDA, Float32Op::RNN, rnn);
   }
 
-  at::Float32Precision matmul_, conv_, rnn_;
+  bool on_;
+  at::Float32Precision matmul_, conv_, rnn_, cpu_matmul_;
   std::optional<bool> older_matmul_, older_cudnn_;
+  std::optional<at::Float32MatmulPrecision> older_precision_;
 };
 
 PrecisionScope::PrecisionScope(Precision precision, c10::Device device,
@@ -131,15 +141,21 @@ PrecisionScope::PrecisionScope(Precision precision, c10::Device device,
   if (at::autocast::is_autocast_available(device.type())) {
     autocast_.emplace(device.type(), kDisabled);
   }
-  if (precision == Precision::kFloat32) return;
+  const bool tensor_float32 = precision == Precision::kTensorFloat32;
   if (device.is_cuda()) {
-    tensor_float32_ = std::make_unique<TensorFloat32>();
-  } else {
+    tensor_float32_ = std::make_unique<TensorFloat32>(tensor_float32);
+  } else if (tensor_float32) {
     TORCH_WARN_ONCE("mezzo: precision tf32 exists on cuda only; on ", device.type(),
                     " it is float32");
   }
 }
 
 PrecisionScope::~PrecisionScope() = default;
+
+void PrecisionScope::backward(const at::Tensor& loss) {
+  cpu_policy_.reset();
+  autocast_.reset();
+  loss.backward();
+}
 
 }  // namespace mezzo::amp

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include "mezzo/amp/autocast/autocast.h"
@@ -56,14 +57,13 @@ struct PrecisionOptions {
 ///   the scope always follows PyTorch;
 /// - kTensorFloat32: no autocast; on CUDA, matrix products, convolutions and recurrent layers may
 ///   use TF32. On other devices the scope runs in float32 and warns once per process;
-/// - kFloat32: no autocast, even inside an enabled region. libtorch's TF32 switches do not change
-///   (defaults: off for matrix products, on for cuDNN convolutions; on inside an enclosing
-///   kTensorFloat32 scope).
+/// - kFloat32: no autocast, even inside an enabled region. On CUDA TF32 is off, for convolutions
+///   and recurrent layers too, where libtorch's default is on.
 ///
 /// The end of the scope restores the previous state, also after an exception. Autocast is per
-/// thread, and a backward outside the scope uses the saved 16-bit tensors. The TF32 switches are
-/// per process: for kTensorFloat32 run the backward inside the scope, and open such scopes on one
-/// thread only.
+/// thread. The TF32 switches are libtorch's, one set per process: all threads follow the newest
+/// scope, so open such scopes on one thread only. Run the backward by backward(): a backward after
+/// the scope follows the switches that are then set.
 class MEZZO_API PrecisionScope {
  public:
   /// Throws InvalidArgument for a 16-bit `precision` on a device without autocast, and for an
@@ -75,12 +75,16 @@ class MEZZO_API PrecisionScope {
   PrecisionScope(const PrecisionScope&) = delete;
   PrecisionScope& operator=(const PrecisionScope&) = delete;
 
+  /// Calls loss.backward() outside the scope's autocast region and under its TF32 switches. The
+  /// region ends here: the rest of the scope casts nothing. Throws what the backward throws.
+  void backward(const at::Tensor& loss);
+
  private:
   class TensorFloat32;
 
   std::optional<Autocast> autocast_;
-  std::unique_ptr<CpuPolicyRegion> cpu_policy_;    // destroyed before autocast_
-  std::unique_ptr<TensorFloat32> tensor_float32_;  // destroyed before autocast_
+  std::unique_ptr<CpuPolicyRegion> cpu_policy_;  // destroyed before autocast_
+  std::unique_ptr<TensorFloat32> tensor_float32_;
 };
 
 }  // namespace mezzo::amp

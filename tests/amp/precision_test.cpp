@@ -1,6 +1,7 @@
 #include "mezzo/amp/precision.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -174,14 +175,87 @@ TEST(PrecisionScope, a_switch_that_inherited_inherits_again) {
   EXPECT_EQ(cuda_switch(Float32Op::MATMUL), at::Float32Precision::TF32);
 }
 
-TEST(PrecisionScope, other_precisions_leave_the_switches_alone) {
+TEST(PrecisionScope, float32_turns_both_families_of_switches_off_and_back) {
   const DefaultSwitches switches;
-  for (const Precision precision : {Precision::kFloat32, Precision::kBFloat16}) {
+  at::Context& context = at::globalContext();
+  const auto expect_float32 = [&] {
+    for (const Float32Op op : {Float32Op::MATMUL, Float32Op::CONV, Float32Op::RNN}) {
+      EXPECT_EQ(cuda_switch(op), at::Float32Precision::IEEE);
+    }
+    EXPECT_FALSE(context.allowTF32CuBLAS());
+    EXPECT_FALSE(context.allowTF32CuDNN());
+    EXPECT_EQ(context.float32MatmulPrecision(), at::Float32MatmulPrecision::HIGHEST);
+  };
+  {
+    const PrecisionScope scope(Precision::kFloat32, at::kCUDA);
+    expect_float32();
+    {
+      const PrecisionScope inner(Precision::kTensorFloat32, at::kCUDA);
+      EXPECT_TRUE(context.allowTF32CuBLAS());
+      const PrecisionScope innermost(Precision::kFloat32, at::kCUDA);
+      expect_float32();
+    }
+    expect_float32();
+  }
+  EXPECT_EQ(cuda_switch(Float32Op::MATMUL), at::Float32Precision::NONE);
+  EXPECT_EQ(cuda_switch(Float32Op::CONV), at::Float32Precision::TF32);
+  EXPECT_EQ(cuda_switch(Float32Op::RNN), at::Float32Precision::TF32);
+  EXPECT_FALSE(context.allowTF32CuBLAS());
+  EXPECT_TRUE(context.allowTF32CuDNN());
+}
+
+TEST(PrecisionScope, float32_restores_what_the_caller_had_set) {
+  const DefaultSwitches switches;
+  at::Context& context = at::globalContext();
+  for (const auto& [name, precision] : {std::pair{"high", at::Float32MatmulPrecision::HIGH},
+                                        std::pair{"medium", at::Float32MatmulPrecision::MEDIUM}}) {
+    context.setFloat32MatmulPrecision(name);
+    const auto on_cpu = context.float32Precision(Float32Backend::MKLDNN, Float32Op::MATMUL);
+    {
+      const PrecisionScope scope(Precision::kFloat32, at::kCUDA);
+      EXPECT_FALSE(context.allowTF32CuBLAS()) << name;
+      EXPECT_EQ(context.float32Precision(Float32Backend::MKLDNN, Float32Op::MATMUL), on_cpu);
+    }
+    EXPECT_TRUE(context.allowTF32CuBLAS()) << name;
+    EXPECT_EQ(context.float32MatmulPrecision(), precision) << name;
+    EXPECT_EQ(context.float32Precision(Float32Backend::MKLDNN, Float32Op::MATMUL), on_cpu) << name;
+  }
+}
+
+TEST(PrecisionScope, other_scopes_leave_the_switches_alone) {
+  const DefaultSwitches switches;
+  for (const auto& [precision, device] :
+       {std::pair{Precision::kBFloat16, at::kCUDA}, std::pair{Precision::kFloat32, at::kCPU}}) {
     Warnings warnings;  // without CUDA the bfloat16 region is disabled
-    const PrecisionScope scope(precision, at::kCUDA);
+    const PrecisionScope scope(precision, device);
     EXPECT_EQ(cuda_switch(Float32Op::MATMUL), at::Float32Precision::NONE);
     EXPECT_EQ(cuda_switch(Float32Op::CONV), at::Float32Precision::TF32);
   }
+}
+
+TEST(PrecisionScope, backward_runs_outside_the_region_under_the_switches) {
+  const DefaultSwitches switches;
+  const at::Tensor x = at::ones({4, 4}).requires_grad_();
+  const auto backward = [&](Precision precision, at::DeviceType device) {
+    PrecisionScope scope(precision, device);
+    const at::Tensor y = at::mm(x, x);
+    bool was_enabled = true;
+    at::Float32Precision convolutions = at::Float32Precision::NONE;
+    y.register_hook([&](const at::Tensor& /*gradient*/) {
+      was_enabled = at::autocast::is_autocast_enabled(at::kCPU);
+      convolutions = cuda_switch(Float32Op::CONV);
+    });
+    scope.backward(y.sum());
+    EXPECT_FALSE(was_enabled) << amp::to_string(precision);
+    EXPECT_EQ(at::mm(x, x).scalar_type(), at::kFloat) << "the region has ended";
+    return convolutions;
+  };
+  backward(Precision::kBFloat16, at::kCPU);
+  at::globalContext().setAllowTF32CuDNN(false);
+  EXPECT_EQ(backward(Precision::kTensorFloat32, at::kCUDA), at::Float32Precision::TF32);
+  at::globalContext().setAllowTF32CuDNN(true);
+  EXPECT_EQ(backward(Precision::kFloat32, at::kCUDA), at::Float32Precision::IEEE);
+  EXPECT_EQ(cuda_switch(Float32Op::CONV), at::Float32Precision::TF32);
 }
 
 TEST(PrecisionScope, a_device_without_autocast_takes_float32_only) {

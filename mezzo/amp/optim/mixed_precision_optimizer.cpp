@@ -285,13 +285,7 @@ void MixedPrecisionOptimizer::backward(const at::Tensor& loss) {
     share = share / static_cast<double>(options_.accumulate);
   }
   const at::Tensor scaled = scaler_.scale(share);
-  {
-    std::optional<PrecisionScope> region;  // the backward reads the TF32 switch
-    if (options_.precision == Precision::kTensorFloat32) {
-      region.emplace(options_.precision, options_.device);
-    }
-    scaled.backward();
-  }
+  scope().backward(scaled);
   // libtorch would accumulate in 16 bits. Without accumulation, the gradient stays on the model's
   // parameter for all-reduce or clipping.
   if (options_.accumulate > 1) masters_->collect_gradients();

@@ -1,6 +1,5 @@
 #include "mezzo/train/steps/step.h"
 
-#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -22,11 +21,9 @@ TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
 at::Tensor scaled_backward(amp::Precision precision, at::Device device, amp::GradScaler& scaler,
                            const std::function<at::Tensor()>& loss,
                            const amp::PrecisionOptions& options) {
-  std::optional<amp::PrecisionScope> scope(std::in_place, precision, device, options);
+  amp::PrecisionScope scope(precision, device, options);
   const at::Tensor value = loss();
-  // The backward runs outside of an autocast region, but inside a TF32 scope.
-  if (precision != amp::Precision::kTensorFloat32) scope.reset();
-  scaler.scale(value).backward();
+  scope.backward(scaler.scale(value));
   return value.detach();
 }
 
