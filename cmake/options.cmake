@@ -2,6 +2,8 @@
 
 option(MEZZO_DEVELOPER "Tests, examples, and warnings as errors" ${PROJECT_IS_TOP_LEVEL})
 option(MEZZO_CUDA "The plug-in for CUDA devices, libmezzo_cuda; needs nvcc" OFF)
+set(MEZZO_CUDA_ARCHITECTURES 75-real 80-real 90-real 90-virtual 100-real 120-real CACHE STRING
+  "GPUs of the plug-in, as N-real (machine code) or N-virtual (PTX: N and all newer ones)")
 option(MEZZO_BENCH "Benchmarks; only in a Release build" OFF)
 option(MEZZO_UNITY "Compile several files of a layer as one, which is several times faster" ON)
 option(MEZZO_TIDY "Run clang-tidy beside the compiler" OFF)

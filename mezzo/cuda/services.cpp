@@ -7,6 +7,14 @@
 #include <cuda_runtime_api.h>
 
 namespace mezzo::cuda {
+namespace {
+
+int compute_capability(c10::DeviceIndex device) {
+  int major = 0, minor = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return 10 * major + minor;
+}
 
 std::vector<std::string> gpu_addresses() {
   std::vector<std::string> addresses;
@@ -18,10 +26,13 @@ std::vector<std::string> gpu_addresses() {
   return addresses;
 }
 
+}  // namespace
 }  // namespace mezzo::cuda
 
 const mezzo::CudaServices* mezzo_cuda_services() {
-  static const mezzo::CudaServices services{.make_graph = mezzo::cuda::make_graph,
+  static const mezzo::CudaServices services{.architectures = MEZZO_CUDA_ARCHITECTURES,
+                                            .compute_capability = mezzo::cuda::compute_capability,
+                                            .make_graph = mezzo::cuda::make_graph,
                                             .make_nccl = mezzo::cuda::kMakeNccl,
                                             .gpu_addresses = mezzo::cuda::gpu_addresses};
   return &services;

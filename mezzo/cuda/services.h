@@ -11,6 +11,4 @@ std::unique_ptr<DeviceGraph> make_graph(c10::Device device);
 /// Null if NCCL's header was missing at build time.
 extern decltype(CudaServices::make_nccl) const kMakeNccl;
 
-std::vector<std::string> gpu_addresses();
-
 }  // namespace mezzo::cuda

@@ -4,9 +4,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <ranges>
 #include <string_view>
 #include <system_error>
 
+#include <ATen/Context.h>
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -146,6 +148,31 @@ const kernels::CudaKernels* cuda_kernels() {
 
 std::string cuda_library_problem() {
   return cuda_library().problem;
+}
+
+bool runs_on(std::string_view architectures, int compute_capability) {
+  for (const auto part : std::views::split(architectures, ',')) {
+    const std::string_view one(part.begin(), part.end());
+    int number = 0;
+    std::from_chars(one.data(), one.data() + one.size(), number);
+    const bool is_older = number <= compute_capability;
+    const bool is_virtual = one.ends_with("-virtual");
+    if (is_older && (is_virtual || number / 10 == compute_capability / 10)) return true;
+  }
+  return false;
+}
+
+std::string cuda_device_problem(std::int64_t index) {
+  const CudaLibrary& library = cuda_library();
+  if (library.kernels == nullptr) return "the CUDA kernels are not loaded: " + library.problem;
+  if (!at::hasCUDA()) return "libtorch sees no CUDA device";
+  const auto count = static_cast<std::int64_t>(at::getNumGPUs());
+  if (index >= count) return fmt::format("the number of CUDA devices is {}", count);
+  const CudaServices& services = *library.services;
+  const int capability = services.compute_capability(static_cast<c10::DeviceIndex>(index));
+  if (runs_on(services.architectures, capability)) return {};
+  return fmt::format("the GPU has compute capability {}.{}, the CUDA kernels were compiled for {}",
+                     capability / 10, capability % 10, services.architectures);
 }
 
 const kernels::CudaKernels& required_cuda_kernels() {

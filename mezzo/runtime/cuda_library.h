@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "mezzo/core/export.h"
 #include "mezzo/kernels/cuda_kernels.h"
@@ -44,6 +45,14 @@ MEZZO_API bool sees_gpu(std::int64_t num_gpus, const char* visible_devices);
 
 /// Why cuda_kernels() is null, in one line; empty if it is not.
 MEZZO_API std::string cuda_library_problem();
+
+/// Whether code for these architectures (CudaServices::architectures) runs on a GPU of this compute
+/// capability: N-real on the same major version with at least that minor, N-virtual on N and above.
+MEZZO_API bool runs_on(std::string_view architectures, int compute_capability);
+
+/// Why the library cannot use CUDA device `index` (no driver, no kernels, no such device, or one
+/// that they were not compiled for), in one line; empty if it can. Queries the driver.
+MEZZO_API std::string cuda_device_problem(std::int64_t index);
 
 /// The kernels. Throws InvalidArgument with the reason if they are not loaded.
 MEZZO_API const kernels::CudaKernels& required_cuda_kernels();

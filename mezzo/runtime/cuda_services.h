@@ -41,6 +41,12 @@ extern const char* const kBuildId;
 
 /// Functions of libmezzo_cuda.so, besides its kernels, for libmezzo.so, which does not link CUDA.
 struct CudaServices {
+  /// What the kernels were compiled for: "75-real,90-real,90-virtual" (MEZZO_CUDA_ARCHITECTURES).
+  const char* architectures = "";
+
+  /// The compute capability of a device: 90 for 9.0. Queries the driver.
+  int (*compute_capability)(c10::DeviceIndex device) = nullptr;
+
   /// Requires a CUDA device with an index.
   std::unique_ptr<DeviceGraph> (*make_graph)(c10::Device device) = nullptr;
 

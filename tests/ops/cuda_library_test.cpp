@@ -113,6 +113,7 @@ TEST(CudaLibrary, either_has_kernels_or_says_why_not) {
 TEST(CudaLibrary, without_kernels_every_request_tells_the_problem) {
   if (cuda_kernels() != nullptr) GTEST_SKIP() << "the CUDA kernels are loaded";
   std::string problem = cuda_library_problem();
+  EXPECT_TRUE(mentions(cuda_device_problem(0), problem));
   std::erase(problem, ' ');  // as error_of() does
   EXPECT_ERROR(problem, required_cuda_kernels());
   EXPECT_ERROR(problem, mezzo::detail::OnCuda::launch(kernels::DropoutArgs{}, at::kCPU, 0));
@@ -129,6 +130,23 @@ TEST(CudaLibrary, the_visible_devices_are_cudas_list) {
   for (const char* list : {"", "-1", "2", "2,0", "-1,0", "none", "NoDevFiles"}) {
     EXPECT_FALSE(sees_gpu(2, list)) << list;
   }
+}
+
+TEST(CudaArchitectures, machine_code_runs_on_its_major_version_and_ptx_on_all_newer_ones) {
+  constexpr std::string_view kReal = "75-real,80-real,90-real,120-real";
+  for (const int capability : {75, 80, 86, 89, 90, 120, 121}) {
+    EXPECT_TRUE(runs_on(kReal, capability)) << capability;
+  }
+  for (const int capability : {52, 70, 72, 100, 103, 110}) {
+    EXPECT_FALSE(runs_on(kReal, capability)) << capability;
+  }
+  EXPECT_FALSE(runs_on("86-real", 80));
+  constexpr std::string_view kVirtual = "75-real,90-virtual";
+  for (const int capability : {75, 90, 100, 121}) {
+    EXPECT_TRUE(runs_on(kVirtual, capability)) << capability;
+  }
+  EXPECT_FALSE(runs_on(kVirtual, 80));
+  EXPECT_FALSE(runs_on("", 90));
 }
 
 /// The output of a new process that loads mezzo with the variable set.

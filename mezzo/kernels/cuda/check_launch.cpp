@@ -11,7 +11,11 @@ namespace mezzo::kernels::cuda {
 void check_launch(const char* kernel_name, int status) {
   const auto error = static_cast<cudaError_t>(status);
   if (error == cudaSuccess) return;
-  throw LogicError(std::string(kernel_name) + ": " + cudaGetErrorString(error));
+  const char* const text =
+      error == cudaErrorNoKernelImageForDevice
+          ? "the kernels were compiled for other GPUs: " MEZZO_CUDA_ARCHITECTURES
+          : cudaGetErrorString(error);
+  throw LogicError(std::string(kernel_name) + ": " + text);
 }
 
 }  // namespace mezzo::kernels::cuda

@@ -92,10 +92,7 @@ std::string to_string(const LossScale& scale) {
 }
 
 std::string cuda_problem() {
-  if (cuda_kernels() == nullptr) {
-    return "the CUDA kernels are not loaded: " + cuda_library_problem();
-  }
-  return at::hasCUDA() ? "" : "libtorch sees no CUDA device";
+  return cuda_device_problem(0);
 }
 
 at::Device parse_device(const std::string& text) {
@@ -109,12 +106,10 @@ at::Device parse_device(const std::string& text) {
               "device: expected cpu, cuda or cuda:N, got '{}'", text);
   if (device->is_cpu()) return at::kCPU;
 
-  const std::string problem = cuda_problem();
+  const c10::DeviceIndex index = device->has_index() ? device->index() : c10::DeviceIndex{0};
+  const std::string problem = cuda_device_problem(index);
   MEZZO_CHECK(problem.empty(), "device: {} is not usable: {}", text, problem);
-  const int count = at::detail::getCUDAHooks().getNumGPUs();
-  const int index = device->has_index() ? device->index() : 0;
-  MEZZO_CHECK(index < count, "device: expected one of {} CUDA devices, got {}", count, text);
-  return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
+  return {at::kCUDA, index};
 }
 
 bool is_low(amp::Precision precision) {

@@ -66,12 +66,12 @@ MEZZO_API LossScale parse_loss_scale(std::string_view text);
 /// parse_loss_scale reads it back bit for bit.
 MEZZO_API std::string to_string(const LossScale& scale);
 
-/// Why the library can use no CUDA device (no driver, no kernels or no device), on one line; empty
-/// if it can. Queries the driver.
+/// Why the library cannot use the first CUDA device (no driver, no kernels, no device, or one that
+/// the kernels were not compiled for), on one line; empty if it can. Queries the driver.
 MEZZO_API std::string cuda_problem();
 
-/// "cpu", "cuda" or "cuda:N". Throws InvalidArgument for another text, for a CUDA device that does
-/// not exist, and with cuda_problem() if CUDA is not usable.
+/// "cpu", "cuda" or "cuda:N". Throws InvalidArgument for another text and for a CUDA device that
+/// the library cannot use, with the reason as cuda_problem() gives it.
 MEZZO_API at::Device parse_device(const std::string& text);
 
 /// Whether products are computed in a 16-bit type: bf16 and fp16.
