@@ -62,8 +62,8 @@ __global__ void read_words(const Word* from, std::uint32_t* to, std::int64_t cou
   if (sum == 1) *to = sum;  // so that the loads stay
 }
 
-unsigned blocks_for(std::int64_t count) {
-  return static_cast<unsigned>(std::clamp<std::int64_t>(ceil_div(count, kThreads), 1, 1 << 16));
+std::int64_t blocks_for(std::int64_t count) {
+  return std::clamp<std::int64_t>(ceil_div(count, kThreads), 1, 1 << 16);
 }
 
 double best_ms(const std::function<void()>& work) {
@@ -157,7 +157,7 @@ std::int64_t size_of(DType dtype) {
 DeviceArray random_array(DType dtype, std::uint64_t seed, std::int64_t count) {
   DeviceArray array(count * size_of(dtype));
   detail::visit(DTypes{}, dtype, [&]<class T>() {
-    launch("fill", fill<T>, {blocks_for(count)}, dim3(kThreads), nullptr,
+    launch("fill", fill<T>, {blocks_for(count)}, kThreads, nullptr,
            static_cast<typename T::Storage*>(array.data()), seed, count);
   });
   return array;
@@ -224,7 +224,7 @@ Bandwidth measure_bandwidth(std::int64_t copy_bytes) {
     const std::int64_t words = copy_bytes / kWord;
     const DeviceArray from = random_array(DType::kFloat32, 1, 4 * words), to(words * kWord);
     const double time = best_ms([&] {
-      launch("copy", copy_words, {blocks_for(words)}, dim3(kThreads), nullptr,
+      launch("copy", copy_words, {blocks_for(words)}, kThreads, nullptr,
              static_cast<const Word*>(from.data()), static_cast<Word*>(to.data()), words);
     });
     bandwidth.copy = static_cast<double>(2 * words * kWord) / (time * 1e-3);
@@ -233,8 +233,8 @@ Bandwidth measure_bandwidth(std::int64_t copy_bytes) {
   const std::int64_t words = cache_bytes() / 4 / kWord, blocks = std::min<std::int64_t>(words, 528);
   const DeviceArray from = random_array(DType::kFloat32, 2, 4 * words), to(kWord);
   const double time = best_ms([&] {
-    launch("read", read_words, {static_cast<unsigned>(blocks)}, dim3(kThreads), nullptr,
-           static_cast<const Word*>(from.data()), static_cast<std::uint32_t*>(to.data()), words);
+    launch("read", read_words, {blocks}, kThreads, nullptr, static_cast<const Word*>(from.data()),
+           static_cast<std::uint32_t*>(to.data()), words);
   });
   bandwidth.cache = static_cast<double>(blocks * words * kWord) / (time * 1e-3);
   return bandwidth;

@@ -135,6 +135,8 @@ PrecisionScope::PrecisionScope(Precision precision, c10::Device device,
     autocast_.emplace(device.type(), precision == Precision::kBFloat16 ? at::kBFloat16 : at::kHalf);
     if (device.is_cpu()) {
       cpu_policy_ = std::make_unique<CpuPolicyRegion>(options.cpu_policy);
+    } else if (device.is_cuda()) {
+      float32_reductions_.emplace();
     }
     return;
   }

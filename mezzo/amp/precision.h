@@ -54,16 +54,16 @@ struct PrecisionOptions {
 ///   16 bits (cpu_policy.h), and round their results to 16 bits. Output dtypes are the same as
 ///   Autocast's, so float16 still needs a GradScaler; tensors saved for the backward are then
 ///   float32. CpuPolicy::kOff makes the scope a plain Autocast region. An Autocast region inside
-///   the scope always follows PyTorch;
+///   the scope always follows PyTorch. On CUDA it is a Float32Reductions, too;
 /// - kTensorFloat32: no autocast; on CUDA, matrix products, convolutions and recurrent layers may
 ///   use TF32. On other devices the scope runs in float32 and warns once per process;
 /// - kFloat32: no autocast, even inside an enabled region. On CUDA TF32 is off, for convolutions
 ///   and recurrent layers too, where libtorch's default is on.
 ///
 /// The end of the scope restores the previous state, also after an exception. Autocast is per
-/// thread. The TF32 switches are libtorch's, one set per process: all threads follow the newest
-/// scope, so open such scopes on one thread only. Run the backward by backward(): a backward after
-/// the scope follows the switches that are then set.
+/// thread. The switches of TF32 and of cuBLAS's sums are libtorch's, one set per process: all
+/// threads follow the newest scope, so open scopes on CUDA on one thread only. Run the backward by
+/// backward(): a backward after the scope follows the switches that are then set.
 class MEZZO_API PrecisionScope {
  public:
   /// Throws InvalidArgument for a 16-bit `precision` on a device without autocast, and for an
@@ -75,8 +75,8 @@ class MEZZO_API PrecisionScope {
   PrecisionScope(const PrecisionScope&) = delete;
   PrecisionScope& operator=(const PrecisionScope&) = delete;
 
-  /// Calls loss.backward() outside the scope's autocast region and under its TF32 switches. The
-  /// region ends here: the rest of the scope casts nothing. Throws what the backward throws.
+  /// Calls loss.backward() outside the scope's autocast region and under its switches. The region
+  /// ends here: the rest of the scope casts nothing. Throws what the backward throws.
   void backward(const at::Tensor& loss);
 
  private:
@@ -85,6 +85,7 @@ class MEZZO_API PrecisionScope {
   std::optional<Autocast> autocast_;
   std::unique_ptr<CpuPolicyRegion> cpu_policy_;  // destroyed before autocast_
   std::unique_ptr<TensorFloat32> tensor_float32_;
+  std::optional<Float32Reductions> float32_reductions_;
 };
 
 }  // namespace mezzo::amp

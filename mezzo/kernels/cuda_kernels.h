@@ -21,7 +21,8 @@ template <class Args>
 struct CudaKernel {
   /// Bytes of workspace that run() needs for these sizes; reads no device memory.
   std::int64_t (*workspace)(const Args& args, std::int64_t num_entries) = nullptr;
-  /// Throws LogicError with the name of the kernel if the launch fails.
+  /// Throws LogicError with the name of the kernel if the launch fails, std::length_error with it
+  /// for more blocks than a GPU takes.
   void (*run)(const Args& args, const CudaLaunch& launch) = nullptr;
 };
 

@@ -195,10 +195,11 @@ decltype(auto) AutocastState::run(Function&& function, Args&&... args) const {
 /// range. Mezzo's kernels always accumulate in float32; the CPU ignores the switches.
 ///
 /// The switches (libtorch's allowFP16ReductionCuBLAS, allowBF16ReductionCuBLAS and
-/// allowFP16AccumulationCuBLAS) are per process. The library does not change them otherwise; the
-/// command `mezzo` opens a scope around each of its commands. Unlike an Autocast region, the scope
-/// must be open during the backward. Its end restores the switches, also after an exception. Scopes
-/// nest; open them on one thread only. Uses no device and does not synchronise.
+/// allowFP16AccumulationCuBLAS) are per process. A 16-bit PrecisionScope on CUDA holds one of these
+/// objects, its backward() included, and the command `mezzo` one around each of its commands. Open
+/// one yourself around 16-bit products elsewhere, as in an Autocast region, and around their
+/// backward. Its end restores the switches, also after an exception. Scopes nest; open them on one
+/// thread only. Uses no device and does not synchronise.
 class MEZZO_API Float32Reductions {
  public:
   Float32Reductions();

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -240,12 +242,32 @@ inline std::uintptr_t address_of(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data);
 }
 
+/// A GPU takes no more blocks than this along y and z: kernels loop over further slabs.
+inline constexpr std::int64_t kMostBlocksAlongY = 65535;
+
+/// The numbers of blocks of a launch.
+struct Grid {
+  std::int64_t x = 1, y = 1, z = 1;
+};
+
+/// Throws std::length_error with the kernel's name for more blocks than a GPU takes.
+inline dim3 checked_grid(const char* kernel_name, const Grid& grid) {
+  if (grid.x > 0x7FFFFFFF || grid.y > kMostBlocksAlongY || grid.z > kMostBlocksAlongY) {
+    throw std::length_error(
+        std::string(kernel_name) + ": expected at most 2147483647 x 65535 x 65535 blocks, got " +
+        std::to_string(grid.x) + " x " + std::to_string(grid.y) + " x " + std::to_string(grid.z));
+  }
+  return dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+              static_cast<unsigned>(grid.z));
+}
+
 /// Queues `kernel` on `stream`; does nothing for an empty grid. Kernels take their parameters by
 /// value and use only static shared memory.
 template <class... Parameters, class... Arguments>
-void launch(const char* kernel_name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+void launch(const char* kernel_name, void (*kernel)(Parameters...), const Grid& blocks, dim3 block,
             void* stream, const Arguments&... arguments) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return;
+  const dim3 grid = checked_grid(kernel_name, blocks);
 #ifdef __CUDACC__
   kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(Parameters(arguments)...);
   check_launch(kernel_name, static_cast<int>(cudaGetLastError()));

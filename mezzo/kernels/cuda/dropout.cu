@@ -76,8 +76,8 @@ void Kernel<DropoutArgs>::run(const DropoutArgs& args, const CudaLaunch& context
     using Accum = typename T::Accum;
     const auto scale =
         static_cast<Accum>(kDropoutLevels / (kDropoutLevels - args.dropout.threshold));
-    launch("dropout", &dropout_kernel<T>, dim3(static_cast<unsigned>(blocks)),
-           dim3(DropoutTuning::kThreads), context.stream, args, scale, packed);
+    launch("dropout", &dropout_kernel<T>, {blocks}, DropoutTuning::kThreads, context.stream, args,
+           scale, packed);
   });
 }
 

@@ -59,8 +59,7 @@ void launch_gather(const CudaGatherArgs& a, void* stream) {
   const std::int64_t words = a.row_bytes / static_cast<std::int64_t>(sizeof(Word));
   const int lanes = power_of_2(ceil_div(words, GatherTuning::kAhead), GatherTuning::kThreads);
   const std::int64_t blocks = ceil_div(a.num_rows, GatherTuning::kThreads / lanes);
-  launch("gather", gather_rows<Word>, dim3(static_cast<unsigned>(blocks)),
-         dim3(GatherTuning::kThreads), stream, a, lanes);
+  launch("gather", gather_rows<Word>, {blocks}, GatherTuning::kThreads, stream, a, lanes);
 }
 
 }  // namespace

@@ -332,15 +332,11 @@ __global__ void renumber_step(CudaRenumberArgs args) {
   }
 }
 
-dim3 blocks_of(std::int64_t count, int threads) {
-  return dim3(static_cast<unsigned>(ceil_div(count, threads)));
-}
-
 template <class Id, int kLanes>
 void launch_lanes(const CudaDrawArgs& args, void* stream) {
   constexpr int kRowsPerBlock = SamplingLaunch::kLaneThreads / kLanes;
-  launch("draw", draw_by_lanes<Id, kLanes>, blocks_of(args.num_nodes, kRowsPerBlock),
-         dim3(SamplingLaunch::kLaneThreads), stream, args);
+  launch("draw", draw_by_lanes<Id, kLanes>, {ceil_div(args.num_nodes, kRowsPerBlock)},
+         SamplingLaunch::kLaneThreads, stream, args);
 }
 
 template <class Id>
@@ -355,16 +351,16 @@ void launch_draw(const CudaDrawArgs& args, const CudaLaunch& to) {
     launch_lanes<Id, kernels::kSmallFanout>(args, to.stream);
   }
   const auto at_most = [](std::int64_t blocks) {
-    return dim3(static_cast<unsigned>(std::min(blocks, SamplingLaunch::kMostBlocks)));
+    return Grid{std::min(blocks, SamplingLaunch::kMostBlocks)};
   };
   if (!is_small || kInt64Ids) {  // int32 ids have no huge rows
-    launch("draw", draw_by_block<Id>, at_most(args.num_nodes), dim3(SamplingLaunch::kBlockThreads),
+    launch("draw", draw_by_block<Id>, at_most(args.num_nodes), SamplingLaunch::kBlockThreads,
            to.stream, args);
   }
   if (is_small) return;
   launch("draw", take_whole_rows<Id>,
          at_most(ceil_div(to.num_entries, SamplingLaunch::kElementThreads)),
-         dim3(SamplingLaunch::kElementThreads), to.stream, args, to.num_entries);
+         SamplingLaunch::kElementThreads, to.stream, args, to.num_entries);
 }
 
 }  // namespace
@@ -378,8 +374,8 @@ std::int64_t Kernel<CudaDrawArgs>::workspace(const CudaDrawArgs& /*args*/,
 template <>
 void Kernel<CudaDrawArgs>::run(const CudaDrawArgs& args, const CudaLaunch& to) {
   if (args.offsets == nullptr) {
-    launch("draw", find_rows, blocks_of(args.num_nodes, SamplingLaunch::kElementThreads),
-           dim3(SamplingLaunch::kElementThreads), to.stream, args);
+    launch("draw", find_rows, {ceil_div(args.num_nodes, SamplingLaunch::kElementThreads)},
+           SamplingLaunch::kElementThreads, to.stream, args);
   } else if (to.num_entries > 0) {
     args.indices.is_int64 ? launch_draw<std::int64_t>(args, to)
                           : launch_draw<std::int32_t>(args, to);
@@ -395,8 +391,8 @@ std::int64_t Kernel<CudaRenumberArgs>::workspace(const CudaRenumberArgs& /*args*
 template <>
 void Kernel<CudaRenumberArgs>::run(const CudaRenumberArgs& args, const CudaLaunch& to) {
   launch("renumber", args.is_int64 ? renumber_step<std::int64_t> : renumber_step<std::int32_t>,
-         blocks_of(args.count, SamplingLaunch::kElementThreads),
-         dim3(SamplingLaunch::kElementThreads), to.stream, args);
+         {ceil_div(args.count, SamplingLaunch::kElementThreads)}, SamplingLaunch::kElementThreads,
+         to.stream, args);
 }
 
 }  // namespace mezzo::kernels::cuda

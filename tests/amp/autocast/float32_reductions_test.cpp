@@ -1,8 +1,12 @@
 #include <stdexcept>
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "mezzo/amp/autocast/autocast.h"
+#include "mezzo/amp/precision.h"
+
+#include "support/warnings.h"
 
 namespace mezzo::test {
 namespace {
@@ -88,6 +92,27 @@ TEST_F(Float32ReductionsTest, scopes_nest_and_end_by_exceptions) {
   } catch (const std::runtime_error&) {
   }
   EXPECT_EQ(CublasSwitches::read(), CublasSwitches());
+}
+
+TEST_F(Float32ReductionsTest, a_16_bit_scope_on_cuda_holds_one_also_in_its_backward) {
+  const Warnings warnings;  // without CUDA the region is disabled
+  for (const amp::Precision precision : amp::kPrecisions) {
+    for (const at::DeviceType device : {at::kCPU, at::kCUDA}) {
+      const bool is_low =
+          precision == amp::Precision::kBFloat16 || precision == amp::Precision::kFloat16;
+      const Reduction expected = is_low && device == at::kCUDA
+                                     ? Reduction::DisallowReducedPrecisionAllowSplitK
+                                     : Reduction::AllowReducedPrecisionWithSplitK;
+      amp::PrecisionScope scope(precision, device);
+      EXPECT_EQ(CublasSwitches::read(), (CublasSwitches{expected, expected, false}));
+      const at::Tensor x = at::ones({2}).requires_grad_();
+      CublasSwitches backward;
+      x.register_hook([&](const at::Tensor& /*gradient*/) { backward = CublasSwitches::read(); });
+      scope.backward(x.sum());
+      EXPECT_EQ(backward, (CublasSwitches{expected, expected, false}));
+    }
+    EXPECT_EQ(CublasSwitches::read(), CublasSwitches());
+  }
 }
 
 }  // namespace

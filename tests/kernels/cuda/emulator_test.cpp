@@ -14,6 +14,9 @@
 #include <gtest/gtest.h>
 
 #include "mezzo/kernels/backend.h"
+#include "mezzo/kernels/cuda/device.h"
+
+#include "support/errors.h"
 
 namespace mezzo::test {
 namespace {
@@ -212,6 +215,32 @@ TEST(Emulator, sixteen_bits_widen_as_the_cpus) {
     ASSERT_TRUE(std::isnan(half) ? std::isnan(got_half) : half == got_half) << i;
     ASSERT_TRUE(std::isnan(brain) ? std::isnan(got_brain) : brain == got_brain) << i;
   }
+}
+
+int runs_of_kernel = 0;
+void kernel_that_counts() {
+  ++runs_of_kernel;
+}
+
+TEST(Launch, more_blocks_than_a_gpu_takes_are_an_error_that_names_the_kernel) {
+  constexpr std::int64_t kMost = 0x7FFFFFFF;
+  const std::vector<cuda::Grid> grids = {{kMost + 1},        {std::int64_t{1} << 32},
+                                         {(kMost << 1) + 3}, {1, 65536},
+                                         {1, 1, 65536},      {1, (std::int64_t{1} << 32) + 1}};
+  runs_of_kernel = 0;
+  for (const cuda::Grid& grid : grids) {
+    EXPECT_THROWS(std::length_error, fragments("counts: expected at most", "blocks, got"),
+                  cuda::launch("counts", kernel_that_counts, grid, 32, nullptr));
+  }
+  cuda::launch("counts", kernel_that_counts, {kMost + 1, 0}, 32, nullptr);
+  EXPECT_EQ(runs_of_kernel, 0);
+  cuda::launch("counts", kernel_that_counts, {3, 2}, 32, nullptr);
+  EXPECT_EQ(runs_of_kernel, 3 * 2 * 32);
+
+  const dim3 largest = cuda::checked_grid("counts", {kMost, 65535, 65535});
+  EXPECT_EQ(largest.x, 0x7FFFFFFFU);
+  EXPECT_EQ(largest.y, 65535U);
+  EXPECT_EQ(largest.z, 65535U);
 }
 
 }  // namespace

@@ -144,10 +144,10 @@ void launch_attention(const AttentionArgs& a, const CudaLaunch& to) {
   visit_pack<T>(a.features, address_of(a.z) | address_of(a.out), [&]<int N>() {
     const HeadSlabs slabs = slabs_of<T, N>(a.heads, a.features, true);
     const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
-      const dim3 grid(blocks_for(rows.count * slabs.heads_per_slab, shape),
-                      slabs_in_grid(slabs.count));
-      launch("attention", attention_rows<T, N>, grid, dim3(HeadLaunch::kThreads), to.stream, a,
-             rows, slabs, shape, dropout_factor, partials);
+      const Grid grid = {blocks_for(rows.count * slabs.heads_per_slab, shape),
+                         slabs_in_grid(slabs.count)};
+      launch("attention", attention_rows<T, N>, grid, HeadLaunch::kThreads, to.stream, a, rows,
+             slabs, shape, dropout_factor, partials);
     };
     run(rows_without_hubs(a.entries, a.row_end, to.num_entries),
         shape_for_rows(slabs.entry_lanes, a.row_end, to.num_entries));
@@ -156,8 +156,8 @@ void launch_attention(const AttentionArgs& a, const CudaLaunch& to) {
     }
   });
   if (!may_have_hubs(a.entries, to.num_entries)) return;
-  launch("attention", attention_hubs<T>, dim3(blocks_for_chunks(to.num_entries)),
-         dim3(HeadLaunch::kHubThreads), to.stream, a, to.num_entries, partials);
+  launch("attention", attention_hubs<T>, {blocks_for_chunks(to.num_entries)},
+         HeadLaunch::kHubThreads, to.stream, a, to.num_entries, partials);
 }
 
 }  // namespace

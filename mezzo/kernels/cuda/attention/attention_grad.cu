@@ -40,8 +40,8 @@ void launch_state(const AttentionStateArgs& a, const CudaLaunch& to) {
   visit_pack<T>(a.features, address_of(a.out) | address_of(a.grad), [&]<int N>() {
     const int lanes = lanes_for(a.features / N);
     const LaneShape shape = {lanes, lanes};
-    launch("attention_state", attention_states<T, N>, dim3(blocks_for(a.row_end * a.heads, shape)),
-           dim3(HeadLaunch::kThreads), to.stream, a, shape);
+    launch("attention_state", attention_states<T, N>, {blocks_for(a.row_end * a.heads, shape)},
+           HeadLaunch::kThreads, to.stream, a, shape);
   });
 }
 
@@ -238,8 +238,8 @@ void launch_windows(const AttentionGradArgs& a, const CudaLaunch& to) {
   const int entry_lanes = lanes_for(window.packs);
   const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
     const std::int64_t items = rows.count * (heads_of_call(a) / heads_of_item);
-    launch("attention_grad", attention_grad_rows<T, N>, dim3(blocks_for(items, shape)),
-           dim3(HeadLaunch::kThreads), to.stream, a, rows, window, shape, heads_of_item,
+    launch("attention_grad", attention_grad_rows<T, N>, {blocks_for(items, shape)},
+           HeadLaunch::kThreads, to.stream, a, rows, window, shape, heads_of_item,
            kept_factor<A>(a.scores.dropout), static_cast<A*>(to.workspace));
   };
   do {
@@ -260,8 +260,8 @@ void launch_grad(const AttentionGradArgs& a, const CudaLaunch& to) {
   visit_pack<T>(a.features, address_of(a.z) | address_of(a.grad) | address_of(a.z_grad),
                 [&]<int N>() { launch_windows<T, N>(a, to); });
   if (!may_have_hubs(a.entries, to.num_entries)) return;
-  launch("attention_grad", attention_grad_hubs<T>, dim3(blocks_for_chunks(to.num_entries)),
-         dim3(HeadLaunch::kHubThreads), to.stream, a, to.num_entries,
+  launch("attention_grad", attention_grad_hubs<T>, {blocks_for_chunks(to.num_entries)},
+         HeadLaunch::kHubThreads, to.stream, a, to.num_entries,
          static_cast<typename T::Accum*>(to.workspace));
 }
 

@@ -77,8 +77,8 @@ void launch_scores(const GATv2ScoresArgs& a, const CudaLaunch& to) {
         std::int64_t first_pack = 0;
         const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
           launch("gatv2_scores", gatv2_score_rows<T, N>,
-                 dim3(blocks_for(rows.count * a.pairs.heads, shape)), dim3(HeadLaunch::kThreads),
-                 to.stream, a, rows, shape, first_pack);
+                 {blocks_for(rows.count * a.pairs.heads, shape)}, HeadLaunch::kThreads, to.stream,
+                 a, rows, shape, first_pack);
         };
         do {
           run(rows_without_hubs(a.entries, a.row_end, to.num_entries),
@@ -206,7 +206,7 @@ struct GradGrid {
 
 GradGrid grid_of(const GATv2ScoresGradArgs& a, int entry_lanes, std::int64_t num_entries) {
   const std::int64_t most =
-      a.attn_grad != nullptr ? AttnLaunch::kMostBlocks : std::int64_t{HeadLaunch::kMostBlocks};
+      a.attn_grad != nullptr ? AttnLaunch::kMostBlocks : HeadLaunch::kMostBlocks;
   GradGrid grid;
   grid.rows = shape_for_rows(entry_lanes, a.row_end, num_entries);
   grid.parts = {kWarpLanes, entry_lanes};
@@ -235,16 +235,14 @@ void launch_scores_grad(const GATv2ScoresGradArgs& a, const CudaLaunch& to) {
   GradSums<A> sums;
   sums.hubs = static_cast<A*>(to.workspace);
   sums.attn = sums.hubs + hub_numbers(a, to.num_entries);
-  const dim3 threads(HeadLaunch::kThreads);
   std::int64_t num_warps = 0;
   visit_grad_pack<T>(a, [&]<int N>() {
     const HeadSlabs slabs = slabs_of<T, N>(a.pairs.heads, a.pairs.features, false);
     const GradGrid grid = grid_of(a, slabs.entry_lanes, to.num_entries);
     const auto run = [&](const HeadRows& rows, const LaneShape& shape, std::int64_t blocks,
                          const GradSums<A>& into) {
-      launch("gatv2_scores_grad", gatv2_grad_rows<T, N>,
-             dim3(static_cast<unsigned>(blocks), slabs_in_grid(slabs.count)), threads, to.stream, a,
-             rows, slabs, shape, into);
+      launch("gatv2_scores_grad", gatv2_grad_rows<T, N>, {blocks, slabs_in_grid(slabs.count)},
+             HeadLaunch::kThreads, to.stream, a, rows, slabs, shape, into);
     };
     run(rows_without_hubs(a.entries, a.row_end, to.num_entries), grid.rows, grid.row_blocks, sums);
     run(parts_of_hubs(a.entries, a.row_end, to.num_entries), grid.parts, grid.part_blocks,
@@ -252,13 +250,13 @@ void launch_scores_grad(const GATv2ScoresGradArgs& a, const CudaLaunch& to) {
     num_warps = grid.warps();
   });
   if (a.own_grad != nullptr && may_have_hubs(a.entries, to.num_entries)) {
-    launch("gatv2_scores_grad", gatv2_grad_hubs<T>, dim3(blocks_for_chunks(to.num_entries)),
-           dim3(HeadLaunch::kHubThreads), to.stream, a, to.num_entries, sums.hubs);
+    launch("gatv2_scores_grad", gatv2_grad_hubs<T>, {blocks_for_chunks(to.num_entries)},
+           HeadLaunch::kHubThreads, to.stream, a, to.num_entries, sums.hubs);
   }
   if (a.attn_grad != nullptr) {
-    launch("gatv2_scores_grad", add_attn_grad<A>,
-           dim3(blocks_for(length, {kWarpLanes, kWarpLanes})), threads, to.stream, sums.attn,
-           num_warps, length, static_cast<A*>(a.attn_grad));
+    launch("gatv2_scores_grad", add_attn_grad<A>, {blocks_for(length, {kWarpLanes, kWarpLanes})},
+           HeadLaunch::kThreads, to.stream, sums.attn, num_warps, length,
+           static_cast<A*>(a.attn_grad));
   }
 }
 

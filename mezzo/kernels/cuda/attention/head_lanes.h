@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -18,8 +19,7 @@ struct HeadLaunch {
   static constexpr int kThreads = 64;      ///< few: a block's warps wait for its longest row
   static constexpr int kBlocks = 8;        ///< minimum per multiprocessor: bounds the registers
   static constexpr int kHubThreads = 128;  ///< for sums of long rows' parts
-  static constexpr int kMostBlocks = 1 << 30;
-  static constexpr int kMostSlabs = 65535;
+  static constexpr std::int64_t kMostBlocks = 1 << 30;
   static constexpr int kSlabBytes = 128;  ///< per gathered row, so that a slab stays in the L2
 };
 
@@ -112,19 +112,17 @@ __device__ inline HubPart part_at(const HeadRows& rows, std::int64_t index) {
   return {index, range, -1};
 }
 
-inline unsigned blocks_for(std::int64_t items, const LaneShape& shape,
-                           std::int64_t most = HeadLaunch::kMostBlocks) {
-  const std::int64_t blocks = ceil_div(items * shape.item, HeadLaunch::kThreads);
-  return static_cast<unsigned>(blocks < most ? blocks : most);
+inline std::int64_t blocks_for(std::int64_t items, const LaneShape& shape,
+                               std::int64_t most = HeadLaunch::kMostBlocks) {
+  return std::min(ceil_div(items * shape.item, HeadLaunch::kThreads), most);
 }
-inline unsigned slabs_in_grid(std::int64_t slabs) {
-  return static_cast<unsigned>(slabs < HeadLaunch::kMostSlabs ? slabs : HeadLaunch::kMostSlabs);
+inline std::int64_t slabs_in_grid(std::int64_t slabs) {
+  return std::min(slabs, kMostBlocksAlongY);
 }
 
 /// One block per chunk of the edges.
-inline unsigned blocks_for_chunks(std::int64_t num_entries) {
-  const std::int64_t chunks = num_chunks(num_entries);
-  return static_cast<unsigned>(chunks < HeadLaunch::kMostBlocks ? chunks : HeadLaunch::kMostBlocks);
+inline std::int64_t blocks_for_chunks(std::int64_t num_entries) {
+  return std::min(num_chunks(num_entries), HeadLaunch::kMostBlocks);
 }
 
 /// Calls f(item) for the group's items of [0, count). All groups of a warp make the same number of

@@ -213,18 +213,14 @@ void launch_softmax(const char* name, const char* hub_name, const Args& args,
   const WarpTeam team{elements,
                       std::max(lanes_for_mean, std::min(SoftmaxTuning::kFewestLanes, most))};
   const int rows_per_block = SoftmaxTuning::kThreads / (team.elements * team.entries);
-  const auto slabs =
-      static_cast<unsigned>(std::min<std::int64_t>(ceil_div(args.length, elements), 65535));
+  const std::int64_t slabs = std::min(ceil_div(args.length, elements), kMostBlocksAlongY);
   const bool hubs = may_have_hubs(args.entries, context.num_entries);
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
-    launch(name, &softmax_kernel<T, Args>,
-           dim3(static_cast<unsigned>(ceil_div(args.row_end, rows_per_block)), slabs),
-           dim3(SoftmaxTuning::kThreads), context.stream, args, team,
-           chunk_length(context.num_entries));
+    launch(name, &softmax_kernel<T, Args>, {ceil_div(args.row_end, rows_per_block), slabs},
+           SoftmaxTuning::kThreads, context.stream, args, team, chunk_length(context.num_entries));
     if (!hubs) return;
-    launch(hub_name, &softmax_hub_kernel<T, Args>,
-           dim3(static_cast<unsigned>(num_chunks(context.num_entries)), slabs),
-           dim3(SoftmaxTuning::kHubThreads), context.stream, args, elements, context.num_entries);
+    launch(hub_name, &softmax_hub_kernel<T, Args>, {num_chunks(context.num_entries), slabs},
+           SoftmaxTuning::kHubThreads, context.stream, args, elements, context.num_entries);
   });
 }
 

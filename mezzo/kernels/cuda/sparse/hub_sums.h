@@ -44,8 +44,7 @@ __global__ void __launch_bounds__(HubSumTuning::kThreads) hub_sums_kernel(HubSum
 
 template <class T>
 void launch_hub_sums(const char* kernel_name, const HubSums& sums, void* stream) {
-  launch(kernel_name, &hub_sums_kernel<T>,
-         dim3(static_cast<unsigned>(num_chunks(sums.num_entries))), dim3(HubSumTuning::kThreads),
+  launch(kernel_name, &hub_sums_kernel<T>, {num_chunks(sums.num_entries)}, HubSumTuning::kThreads,
          stream, sums);
 }
 

@@ -164,9 +164,8 @@ void launch_message_grad(const MessageGradArgs& args, const CudaLaunch& context)
   GradPlan plan = plan_of(args, context, N);
   const auto launch_targets = [&](const char* name) {
     const int per_block = MessageGradTuning::kThreads / plan.team;
-    launch(name, &message_grad_kernel<T, N, kProduct>,
-           dim3(static_cast<unsigned>(ceil_div(plan.num_targets, per_block))),
-           dim3(MessageGradTuning::kThreads), context.stream, args, plan);
+    launch(name, &message_grad_kernel<T, N, kProduct>, {ceil_div(plan.num_targets, per_block)},
+           MessageGradTuning::kThreads, context.stream, args, plan);
   };
   launch_targets("message_grad");
   if (!plan.skip_hubs) return;

@@ -290,8 +290,8 @@ void launch_width(SddmmCall c, int width, void* stream) {
   const std::int64_t parts_of_warp = SddmmTuning::kRounds * (kWarpLanes / c.lanes);
   c.entries_per_warp = ceil_div(parts_of_warp, parts);
   const std::int64_t warps = ceil_div(c.num_entries, c.entries_per_warp);
-  const dim3 grid(static_cast<unsigned>(ceil_div(warps, SddmmTuning::kThreads / kWarpLanes)));
-  launch("sddmm", dot ? sddmm_dots<T, N> : sddmm_elements<T, N>, grid, dim3(SddmmTuning::kThreads),
+  const Grid grid = {ceil_div(warps, SddmmTuning::kThreads / kWarpLanes)};
+  launch("sddmm", dot ? sddmm_dots<T, N> : sddmm_elements<T, N>, grid, SddmmTuning::kThreads,
          stream, c);
 }
 

@@ -11,8 +11,6 @@ namespace mezzo::kernels::cuda {
 
 namespace {
 
-constexpr std::int64_t kMostBlocksAlongY = 65535;
-
 std::int64_t entries_of_call(const SpmmArgs& args, std::int64_t num_entries) {
   return args.entries.indptr != nullptr ? num_entries : args.row_end;
 }
@@ -77,9 +75,9 @@ void launch_sums(RowSums s, void (*kernel)(RowSums), void* stream) {
                                    : chunk_length(s.num_entries);
   s.ways = power_of_2(ceil_div(entries, Tuning::kEntriesPerWay), kWarpLanes / s.lanes);
   const std::int64_t items_per_block = Tuning::kThreads / (s.lanes * s.ways);
-  const dim3 grid(static_cast<unsigned>(ceil_div(s.num_items, items_per_block)),
-                  static_cast<unsigned>(std::min(ceil_div(packs, s.lanes), kMostBlocksAlongY)));
-  launch("spmm", kernel, grid, dim3(Tuning::kThreads), stream, s);
+  const Grid grid = {ceil_div(s.num_items, items_per_block),
+                     std::min(ceil_div(packs, s.lanes), kMostBlocksAlongY)};
+  launch("spmm", kernel, grid, Tuning::kThreads, stream, s);
 }
 
 template <class T, int N>
@@ -113,8 +111,8 @@ void launch_reduction(Reductions r, SpmmPass pass, void* stream) {
   const std::int64_t elements = num_elements(r.args.layout);
   const int along_x = power_of_2(elements, ReduceTuning::kThreads);
   const int along_y = ReduceTuning::kThreads / along_x;
-  const dim3 grid(static_cast<unsigned>(ceil_div(items, along_y)),
-                  static_cast<unsigned>(std::min(ceil_div(elements, along_x), kMostBlocksAlongY)));
+  const Grid grid = {ceil_div(items, along_y),
+                     std::min(ceil_div(elements, along_x), kMostBlocksAlongY)};
   launch("spmm", reduce_rows<T, State>, grid,
          dim3(static_cast<unsigned>(along_x), static_cast<unsigned>(along_y)), stream, r);
 }

@@ -291,13 +291,12 @@ void launch_weighted_grad(const WeightedGradArgs& args, const CudaLaunch& contex
   const UnitLanes lanes = unit_lanes<N>(args, context.num_entries);
   // Without a sum the first slab is enough: it computes the whole dot products.
   const std::int64_t slabs =
-      args.own_grad != nullptr ? std::min<std::int64_t>(lanes.slabs, 65535) : 1;
+      args.own_grad != nullptr ? std::min(lanes.slabs, kMostBlocksAlongY) : 1;
   const auto launch_units = [&](const char* name, std::int64_t rows, const HubWork& work) {
     const std::int64_t threads = rows * args.heads * lanes.features * lanes.entries;
     launch(name, &weighted_grad_kernel<T, N>,
-           dim3(static_cast<unsigned>(ceil_div(threads, WeightedGradTuning::kThreads)),
-                static_cast<unsigned>(slabs)),
-           dim3(WeightedGradTuning::kThreads), context.stream, args, lanes, work);
+           {ceil_div(threads, WeightedGradTuning::kThreads), slabs}, WeightedGradTuning::kThreads,
+           context.stream, args, lanes, work);
   };
   HubWork work{.skip_hubs = may_have_hubs(args.entries, context.num_entries),
                .num_entries = context.num_entries,
