@@ -29,12 +29,13 @@ struct AttentionArgs {
   DType dtype = DType::kFloat32;
   std::int64_t heads = 1, features = 1;
   AttentionScores scores;
-  const void* z = nullptr;   ///< [sources, heads, features]
-  void* out = nullptr;       ///< [rows, heads, features]
-  bool out_streams = false;  ///< non-temporal stores on the CPU
-  void* top = nullptr;       ///< accumulator type [rows, heads]: row maximum of the logits
-  void* sum = nullptr;       ///< accumulator type [rows, heads]: sum of exp(logit - top)
-  void* scratch = nullptr;   ///< accumulator type [head_scratch()], one per thread
+  const void* z = nullptr;     ///< [sources, heads, features + z_padding]
+  std::int64_t z_padding = 0;  ///< zeros after each head's features (CUDA only)
+  void* out = nullptr;         ///< [rows, heads, features]
+  bool out_streams = false;    ///< non-temporal stores on the CPU
+  void* top = nullptr;         ///< accumulator type [rows, heads]: row maximum of the logits
+  void* sum = nullptr;         ///< accumulator type [rows, heads]: sum of exp(logit - top)
+  void* scratch = nullptr;     ///< accumulator type [head_scratch()], one per thread
 };
 
 /// Numbers per head in AttentionStateArgs::state: score_dst, top, 1 / sum, mean gradient.
@@ -65,13 +66,14 @@ struct AttentionGradArgs {
   /// The heads to compute, for CUDA; the CPU computes all. If all heads share one edge weight,
   /// weight_grad is complete after calls over all heads in ascending order.
   std::int64_t head_begin = 0, head_end = 0;
-  AttentionScores scores;       ///< dst is not read: `state` contains it
-  const void* z = nullptr;      ///< [rows, heads, features]
-  const void* grad = nullptr;   ///< [destinations, heads, features]
-  const void* state = nullptr;  ///< accumulator type [destinations, kStateNumbers, heads]
-  void* z_grad = nullptr;       ///< shape and dtype of z, rounded once
-  bool out_streams = false;     ///< non-temporal stores of z_grad on the CPU
-  void* score_grad = nullptr;   ///< of score_src: accumulator type [rows, heads]
+  AttentionScores scores;         ///< dst is not read: `state` contains it
+  const void* z = nullptr;        ///< [rows, heads, features]
+  const void* grad = nullptr;     ///< [destinations, heads, features + grad_padding]
+  std::int64_t grad_padding = 0;  ///< zeros after each head's features (CUDA only)
+  const void* state = nullptr;    ///< accumulator type [destinations, kStateNumbers, heads]
+  void* z_grad = nullptr;         ///< shape and dtype of z, rounded once
+  bool out_streams = false;       ///< non-temporal stores of z_grad on the CPU
+  void* score_grad = nullptr;     ///< of score_src: accumulator type [rows, heads]
   /// Of score_src + score_dst, the heads to compute: accumulator type [entries, heads].
   void* sum_grad = nullptr;
   void* weight_grad = nullptr;  ///< accumulator type [entries, edge_weight.length]; or null

@@ -11,6 +11,9 @@ struct HeadNumbers {
   std::int64_t length = 1;
 };
 
+// Rows that edges gather may be padded with zeros for CUDA, so that each head's features begin at
+// 16 bytes and are read in packs of 16 bytes. The CPU's kernels take no padding.
+
 // The kernels that work by head split rows into chunks, so that their numbers per entry and head
 // stay in the L1 cache.
 

@@ -26,7 +26,8 @@ struct WeightedGradArgs {
   DType dtype = DType::kFloat32;
   std::int64_t heads = 1, features = 1;
   const void* own = nullptr;          ///< [rows, heads, features]
-  const void* other = nullptr;        ///< [other rows, heads, features]
+  const void* other = nullptr;        ///< [other rows, heads, features + other_padding]
+  std::int64_t other_padding = 0;     ///< zeros after each head's features (CUDA only)
   HeadNumbers weight;                 ///< of length `heads`; read for own_grad only
   const void* own_scale = nullptr;    ///< accumulator type; null means 1
   const void* other_scale = nullptr;  ///< accumulator type; null means 1

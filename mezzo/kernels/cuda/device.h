@@ -108,6 +108,29 @@ __device__ inline void store(const typename T::Accum (&from)[N], typename T::Sto
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
+/// Stores those of N accumulators that are in a row of `length` elements, from element `column` on,
+/// a multiple of N. In rows that do not consist of whole packs addresses need no alignment.
+template <class T, int N>
+__device__ inline void store_in_row(const typename T::Accum (&from)[N], typename T::Storage* row,
+                                    std::int64_t column, std::int64_t length) {
+  if (length % N == 0) return store<T, N>(from, row + column);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (column + i < length) row[column + i] = narrowed<T>(from[i]);
+  }
+}
+
+/// The inverse of store_in_row; elements past the end of the row keep their value.
+template <class T, int N>
+__device__ inline void load_in_row(const typename T::Storage* row, std::int64_t column,
+                                   std::int64_t length, typename T::Accum (&to)[N]) {
+  if (length % N == 0) return load<T, N>(row + column, to);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (column + i < length) to[i] = widened(row[column + i]);
+  }
+}
+
 /// Element `at` of an array of T, or of T's accumulator type if `is_accum`.
 template <class T>
 __device__ inline typename T::Accum number_at(const void* data, bool is_accum, std::int64_t at) {
@@ -236,6 +259,14 @@ void visit_pack(std::int64_t features, std::uintptr_t addresses, const F& f) {
     }
   }
   f.template operator()<N>();
+}
+
+/// The same for rows that edges gather, at `gathered`, and rows without padding, at `others`. After
+/// padding, a head's features end within a pack: load_in_row and store_in_row need no alignment.
+template <class T, class F>
+void visit_pack(std::int64_t features, std::int64_t padding, std::uintptr_t gathered,
+                std::uintptr_t others, const F& f) {
+  visit_pack<T>(features + padding, padding > 0 ? gathered : gathered | others, f);
 }
 
 inline std::uintptr_t address_of(const void* data) {

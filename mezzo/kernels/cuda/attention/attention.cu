@@ -30,8 +30,9 @@ __device__ void attend(const AttentionArgs& a, const LaneShape& shape, const Hub
   const std::int64_t at = part.row * a.heads + head;
   const A received = works ? head_number<T>(a.scores.dst, part.row, head) : A(0);
   const A slope = static_cast<A>(a.scores.negative_slope);
-  const GatheredPacks<T> rows = {static_cast<const Storage*>(a.z) + head * a.features + pack * N,
-                                 a.heads * a.features, inside};
+  const std::int64_t stride = a.features + a.z_padding;
+  const GatheredPacks<T> rows = {static_cast<const Storage*>(a.z) + head * stride + pack * N,
+                                 a.heads * stride, inside};
   RunningTop<A> running;
   A lane_sum = 0, weight = 0, row[N] = {};
   for_entries<T, N>(
@@ -64,7 +65,9 @@ __device__ void attend(const AttentionArgs& a, const LaneShape& shape, const Hub
     A* partial = partial_of(partials, a, part.partial, head);
     if (leads(shape) && first_pack) partial[0] = running.top, partial[1] = sum;
     if (!stores(shape) || !inside) return;
-    for (int i = 0; i < N; ++i) partial[kPartialNumbers + pack * N + i] = row[i];
+    for (int i = 0; i < N; ++i) {
+      if (pack * N + i < a.features) partial[kPartialNumbers + pack * N + i] = row[i];
+    }
     return;
   }
   sum = running.divisor(sum, part.range.begin == part.range.end);
@@ -75,7 +78,7 @@ __device__ void attend(const AttentionArgs& a, const LaneShape& shape, const Hub
   if (!stores(shape) || !inside) return;
 #pragma unroll
   for (int i = 0; i < N; ++i) row[i] /= sum;
-  store<T, N>(row, static_cast<Storage*>(a.out) + at * a.features + pack * N);
+  store_in_row<T, N>(row, static_cast<Storage*>(a.out) + at * a.features, pack * N, a.features);
 }
 
 template <class T, int N>
@@ -141,8 +144,8 @@ void launch_attention(const AttentionArgs& a, const CudaLaunch& to) {
   using A = typename T::Accum;
   auto* partials = static_cast<A*>(to.workspace);
   const A dropout_factor = kept_factor<A>(a.scores.dropout);
-  visit_pack<T>(a.features, address_of(a.z) | address_of(a.out), [&]<int N>() {
-    const HeadSlabs slabs = slabs_of<T, N>(a.heads, a.features, true);
+  visit_pack<T>(a.features, a.z_padding, address_of(a.z), address_of(a.out), [&]<int N>() {
+    const HeadSlabs slabs = slabs_of<T, N>(a.heads, a.features + a.z_padding, true);
     const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
       const Grid grid = {blocks_for(rows.count * slabs.heads_per_slab, shape),
                          slabs_in_grid(slabs.count)};

@@ -129,14 +129,15 @@ __device__ void attend_back(const AttentionGradArgs& a, const Window& window,
   const bool works = part.row >= 0;
   const std::int64_t pack = window.first_pack + pack_of_lane(shape);
   const bool inside = pack < window.packs;
-  const std::int64_t at = part.row * a.heads + head, column = head * a.features + pack * N;
+  const std::int64_t at = part.row * a.heads + head, stride = a.features + a.grad_padding;
   const A sent = works ? head_number<T>(a.scores.src, part.row, head) : A(0);
   A own[N] = {};
   if (works && inside) {
-    load<T, N>(static_cast<const Storage*>(a.z) + part.row * a.heads * a.features + column, own);
+    load_in_row<T, N>(static_cast<const Storage*>(a.z) + at * a.features, pack * N, a.features,
+                      own);
   }
-  const GatheredPacks<T> rows = {static_cast<const Storage*>(a.grad) + column, a.heads * a.features,
-                                 inside};
+  const GatheredPacks<T> rows = {static_cast<const Storage*>(a.grad) + head * stride + pack * N,
+                                 a.heads * stride, inside};
   Recomputed<A> mine_of;
   A score_grad = 0, row[N] = {};
   for_entries<T, N>(
@@ -173,12 +174,14 @@ __device__ void attend_back(const AttentionGradArgs& a, const Window& window,
     A* partial = partial_of(partials, a, part.partial, head);
     if (leads(shape) && window.last) *partial = score_grad;
     if (!stores(shape) || !inside) return;
-    for (int i = 0; i < N; ++i) partial[kPartialNumbers + pack * N + i] = row[i];
+    for (int i = 0; i < N; ++i) {
+      if (pack * N + i < a.features) partial[kPartialNumbers + pack * N + i] = row[i];
+    }
     return;
   }
   if (leads(shape) && window.last) static_cast<A*>(a.score_grad)[at] = score_grad;
   if (!stores(shape) || !inside) return;
-  store<T, N>(row, static_cast<Storage*>(a.z_grad) + at * a.features + pack * N);
+  store_in_row<T, N>(row, static_cast<Storage*>(a.z_grad) + at * a.features, pack * N, a.features);
 }
 
 /// An item has `heads_of_item` heads: all heads of the call if they share an edge's weight, so that
@@ -234,7 +237,7 @@ void launch_windows(const AttentionGradArgs& a, const CudaLaunch& to) {
   const bool one_weight = a.weight_grad != nullptr && a.scores.edge_weight.length != a.heads;
   const std::int64_t heads_of_item = one_weight ? heads_of_call(a) : 1;
   Window window;
-  window.packs = a.features / N;
+  window.packs = (a.features + a.grad_padding) / N;
   const int entry_lanes = lanes_for(window.packs);
   const auto run = [&](const HeadRows& rows, const LaneShape& shape) {
     const std::int64_t items = rows.count * (heads_of_call(a) / heads_of_item);
@@ -257,7 +260,8 @@ void launch_windows(const AttentionGradArgs& a, const CudaLaunch& to) {
 template <class T>
 void launch_grad(const AttentionGradArgs& a, const CudaLaunch& to) {
   if (heads_of_call(a) == 0) return;
-  visit_pack<T>(a.features, address_of(a.z) | address_of(a.grad) | address_of(a.z_grad),
+  visit_pack<T>(a.features, a.grad_padding, address_of(a.grad),
+                address_of(a.z) | address_of(a.z_grad),
                 [&]<int N>() { launch_windows<T, N>(a, to); });
   if (!may_have_hubs(a.entries, to.num_entries)) return;
   launch("attention_grad", attention_grad_hubs<T>, {blocks_for_chunks(to.num_entries)},

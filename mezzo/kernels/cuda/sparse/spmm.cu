@@ -47,17 +47,19 @@ bool as_row_sums(const SpmmArgs& a, RowSums& s) {
 }
 
 /// Elements that one lane may read and write at once. Groups begin at multiples of `inner` in the
-/// rows of x and of the result: elements are not repeated within a group.
+/// rows of x and of the result: elements are not repeated within a group. One group may end within
+/// a pack if the rows of x are padded.
 template <class T>
 int pack_width(const RowSums& s) {
   const SpmmArgs& a = s.args;
-  int width = widest_pack<T>(a.layout.inner);
+  constexpr std::int64_t kSize = sizeof(typename T::Storage);
   const std::int64_t out_size =
       a.out_is_accum ? sizeof(typename T::Accum) : sizeof(typename T::Storage);
+  int width = static_cast<int>(16 / kSize);
   const auto fits = [&](std::int64_t n) {
-    return s.x.length % n == 0 && a.out_length % n == 0 &&
-           is_aligned(s.x.data, n * static_cast<std::int64_t>(sizeof(typename T::Storage))) &&
-           is_aligned(a.out, std::min<std::int64_t>(n * out_size, 16));
+    if (s.x.length % n != 0 || !is_aligned(s.x.data, n * kSize)) return false;
+    if (a.layout.inner % n != 0) return a.layout.num_groups == 1;
+    return a.out_length % n == 0 && is_aligned(a.out, std::min<std::int64_t>(n * out_size, 16));
   };
   while (width > 1 && !fits(width)) width /= 2;
   return width;

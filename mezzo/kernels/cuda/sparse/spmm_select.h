@@ -101,7 +101,9 @@ __global__ void __launch_bounds__(RowSumTuning::kThreads, RowSumTuning::kBlocks)
     }
     if (!active || lane.way != 0) continue;
 #pragma unroll
-    for (int i = 0; i < N; ++i) store_best<T>(s, lane.work, at.out + i, best[i]);
+    for (int i = 0; i < N; ++i) {
+      if (column + i < columns) store_best<T>(s, lane.work, at.out + i, best[i]);
+    }
   }
 }
 

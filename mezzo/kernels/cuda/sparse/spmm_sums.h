@@ -21,7 +21,8 @@ struct RowSumTuning {
 };
 
 /// Operands (rows and weights) and lane mapping: `lanes` adjacent lanes read one pack each of an
-/// edge's columns, `ways` such groups share the edges.
+/// edge's columns, `ways` such groups share the edges. If the rows of x are padded, the last pack
+/// of a row reads the padding, which is not stored.
 struct RowSums {
   SpmmArgs args;
   SpmmPass pass = SpmmPass::kRows;
@@ -122,36 +123,40 @@ __device__ inline A finish_sum(const SpmmArgs& a, A sum, std::int64_t row, Entry
 template <class T>
 using AccumDType = std::conditional_t<std::is_same_v<typename T::Accum, double>, Float64, Float32>;
 
-/// Stores N accumulators with as few instructions as possible.
+/// As store_in_row, into a row of accumulators, with as few instructions as possible.
 template <class T, int N>
-__device__ inline void store_accum(const typename T::Accum (&from)[N], void* to, std::int64_t at) {
+__device__ inline void store_accum(const typename T::Accum (&from)[N], typename T::Accum* row,
+                                   std::int64_t column, std::int64_t length) {
   using A = typename T::Accum;
   constexpr int kMost = 16 / static_cast<int>(sizeof(A));
   constexpr int kPart = N < kMost ? N : kMost;
+  if (length % N != 0) return store_in_row<AccumDType<T>, N>(from, row, column, length);
 #pragma unroll
   for (int i = 0; i < N; i += kPart) {
     A part[kPart];
 #pragma unroll
     for (int k = 0; k < kPart; ++k) part[k] = from[i + k];
-    store<AccumDType<T>, kPart>(part, static_cast<A*>(to) + at + i);
+    store<AccumDType<T>, kPart>(part, row + column + i);
   }
 }
 
 template <class T, int N>
 __device__ inline void store_sum(const RowSums& s, const SpmmWork& work, std::int64_t column,
                                  typename T::Accum (&sum)[N]) {
+  using A = typename T::Accum;
   const SpmmArgs& a = s.args;
+  const std::int64_t length = a.out_length;
   if (s.pass == SpmmPass::kChunks) {
-    store_accum<T, N>(sum, s.partials, work.partial * a.out_length + column);
+    store_accum<T, N>(sum, static_cast<A*>(s.partials) + work.partial * length, column, length);
     return;
   }
 #pragma unroll
   for (int i = 0; i < N; ++i) sum[i] = finish_sum(a, sum[i], work.row, work.range);
-  const std::int64_t at = work.row * a.out_length + column;
+  const std::int64_t at = work.row * length;
   if (a.out_is_accum) {
-    store_accum<T, N>(sum, a.out, at);
+    store_accum<T, N>(sum, static_cast<A*>(a.out) + at, column, length);
   } else {
-    store<T, N>(sum, static_cast<typename T::Storage*>(a.out) + at);
+    store_in_row<T, N>(sum, static_cast<typename T::Storage*>(a.out) + at, column, length);
   }
 }
 

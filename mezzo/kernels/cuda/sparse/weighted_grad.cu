@@ -86,7 +86,9 @@ class SlabSum {
   __device__ void load_own() {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (count_ > 0 && feature(k) < a_.features) load<T, N>(own_ + feature(k), own_values_[k]);
+      if (count_ > 0 && feature(k) < a_.features) {
+        load_in_row<T, N>(own_, feature(k), a_.features, own_values_[k]);
+      }
     }
   }
 
@@ -113,8 +115,8 @@ class SlabSum {
     bool mine[kEntriesAhead];
 #pragma unroll
     for (int j = 0; j < kEntriesAhead; ++j) {
-      rows[j] =
-          static_cast<const Storage*>(a_.other) + (others[j] * a_.heads + unit_.head) * a_.features;
+      rows[j] = static_cast<const Storage*>(a_.other) +
+                (others[j] * a_.heads + unit_.head) * (a_.features + a_.other_padding);
       mine[j] = first + j * lanes_.entries < count_;
       weights[j] = mine[j] ? weights[j] * scales[j] : Accum(0);
     }
@@ -157,8 +159,8 @@ class SlabSum {
                                    Numbers& dots) const {
     Numbers rest = {};
     for (std::int64_t f = feature(kPacks); f < a_.features; f += lanes_.features * N) {
-      Accum own[N];
-      load<T, N>(own_ + f, own);
+      Accum own[N] = {};
+      load_in_row<T, N>(own_, f, a_.features, own);
       Pack<T, N> packs[kEntriesAhead];
 #pragma unroll
       for (int j = 0; j < kEntriesAhead; ++j) packs[j] = load_pack<T, N>(rows[j] + f);
@@ -203,11 +205,13 @@ class SlabSum {
       if (!unit_.active || entry_lane_ != 0 || feature(k) >= a_.features) continue;
       if (unit_.partial != nullptr) {
 #pragma unroll
-        for (int i = 0; i < N; ++i) unit_.partial[at + feature(k) + i] = sum_[k][i];
+        for (int i = 0; i < N; ++i) {
+          if (feature(k) + i < a_.features) unit_.partial[at + feature(k) + i] = sum_[k][i];
+        }
       } else {
 #pragma unroll
         for (int i = 0; i < N; ++i) sum_[k][i] *= own_scale_;
-        store<T, N>(sum_[k], out + feature(k));
+        store_in_row<T, N>(sum_[k], out, feature(k), a_.features);
       }
     }
   }
@@ -331,8 +335,8 @@ template <>
 void Kernel<WeightedGradArgs>::run(const WeightedGradArgs& args, const CudaLaunch& context) {
   if (args.row_end == 0 || args.heads == 0 || args.features == 0) return;
   detail::visit(DTypes{}, args.dtype, [&]<class T>() {
-    visit_pack<T>(args.features,
-                  address_of(args.own) | address_of(args.other) | address_of(args.own_grad),
+    visit_pack<T>(args.features, args.other_padding, address_of(args.other),
+                  address_of(args.own) | address_of(args.own_grad),
                   [&]<int N>() { launch_weighted_grad<T, N>(args, context); });
   });
 }
