@@ -76,12 +76,19 @@ std::int64_t gathered_bytes(const DeviceGraph& graph, DType dtype, std::int64_t 
 
 enum class Sum { kPlain, kWeighted, kMax };
 
-Numbers expected_sum(const Rows& rows, std::int64_t row, std::int64_t width, Sum kind) {
+/// Elements from one gathered row to the next: operators pad such rows to multiples of 16 bytes.
+std::int64_t padded_width(DType dtype, std::int64_t width) {
+  const std::int64_t pack = 16 / size_of(dtype);
+  return (width + pack - 1) / pack * pack;
+}
+
+Numbers expected_sum(const Rows& rows, std::int64_t row, std::int64_t width, std::int64_t stride,
+                     Sum kind) {
   Numbers sum(at(width), kind == Sum::kMax && num_entries(rows, row) > 0 ? -HUGE_VAL : 0);
   for_entries(rows, row, [&](std::int64_t e, std::int64_t node) {
     const double weight = kind == Sum::kWeighted ? number(kWeight, e) : 1;
     for (std::int64_t f = 0; f < width; ++f) {
-      const double x = weight * number(kX, node * width + f);
+      const double x = weight * number(kX, node * stride + f);
       double& to = sum[at(f)];
       to = kind == Sum::kMax ? std::max(to, x) : to + x;
     }
@@ -90,14 +97,14 @@ Numbers expected_sum(const Rows& rows, std::int64_t row, std::int64_t width, Sum
 }
 
 Case sum_case(const DeviceGraph& graph, DType dtype, std::int64_t width, Sum kind) {
-  const std::int64_t nodes = graph.host.num_nodes;
+  const std::int64_t nodes = graph.host.num_nodes, stride = padded_width(dtype, width);
   const auto arrays = std::make_shared<Arrays>();
-  arrays->x = random_array(dtype, kX, nodes * width);
+  arrays->x = random_array(dtype, kX, nodes * stride);
   arrays->out = DeviceArray(nodes * width * size_of(dtype));
   SpmmArgs args;
   args.entries = graph.csc();
   args.row_end = nodes;
-  args.lhs = {.data = arrays->x.data(), .access = Access::kFirst, .length = width};
+  args.lhs = {.data = arrays->x.data(), .access = Access::kFirst, .length = stride};
   args.layout = {.inner = width};
   args.dtype = dtype;
   args.out = arrays->out.data();
@@ -121,9 +128,10 @@ Case sum_case(const DeviceGraph& graph, DType dtype, std::int64_t width, Sum kin
       .width = width,
       .dtype = dtype,
       .moved_bytes = gathered_bytes(graph, dtype, width, kind == Sum::kWeighted ? 1 : 0, 1),
-      .checks = {row_check(
-          arrays->out, dtype, width,
-          [&rows, width, kind](std::int64_t row) { return expected_sum(rows, row, width, kind); })},
+      .checks = {row_check(arrays->out, dtype, width,
+                           [&rows, width, stride, kind](std::int64_t row) {
+                             return expected_sum(rows, row, width, stride, kind);
+                           })},
       .results = {&arrays->out},
       .run = [args, edges = graph.host.num_edges](Library& library) { library.run(args, edges); },
       .operands = arrays};
@@ -171,7 +179,7 @@ Case product_case(const DeviceGraph& graph, DType dtype, std::int64_t width, boo
     args.weight = {.data = arrays->weight.data()};
     args.own_grad = arrays->out.data();
     checks.push_back(row_check(arrays->out, dtype, width, [&rows, width](std::int64_t row) {
-      return expected_sum(rows, row, width, Sum::kWeighted);
+      return expected_sum(rows, row, width, width, Sum::kWeighted);
     }));
     results.push_back(&arrays->out);
   }

@@ -114,6 +114,7 @@ Direction::Direction(const Topology& topology, RowSide row_side)
     : side(row_side), device(topology.device()), num_entries(topology.num_edges()) {
   const Adjacency& rows = side == RowSide::kDst ? topology.csc() : topology.csr();
   num_rows = side == RowSide::kDst ? topology.num_dst() : topology.num_src();
+  num_others = side == RowSide::kDst ? topology.num_src() : topology.num_dst();
   indptr = rows.indptr.const_data_ptr<std::int64_t>();
   entries = {indptr, ids_of(rows.indices), ids_of(rows.edge_ids), rows.longest_row};
 }

@@ -53,8 +53,8 @@ struct Direction {
   kernels::Access access(Target target) const;
   RowSide side;
   at::Device device;
-  std::int64_t num_rows, num_entries;
-  const std::int64_t* indptr;  ///< on the device
+  std::int64_t num_rows, num_others, num_entries;  ///< num_others: nodes of the other side
+  const std::int64_t* indptr;                      ///< on the device
   kernels::Entries entries;
 };
 

@@ -53,7 +53,60 @@ const std::int64_t* on_device(const std::vector<std::int64_t>& numbers, at::Devi
   return tables.emplace(key, host.to(device)).first->second.const_data_ptr<std::int64_t>();
 }
 
+/// The operand whose whole rows edges gather for a sum, a maximum or a minimum, or null.
+kernels::Operand* gathered_operand(kernels::SpmmArgs& args) {
+  const auto reduce = traits_of(args.reduce);
+  const bool weighs = args.op == BinaryOp::kMul && !reduce.selects;
+  kernels::Operand* rows = nullptr;
+  if (args.op == BinaryOp::kCopyLhs || (weighs && args.layout.rhs_step == 0)) rows = &args.lhs;
+  if (args.op == BinaryOp::kCopyRhs || (weighs && args.layout.lhs_step == 0)) rows = &args.rhs;
+  const bool whole = rows != nullptr && !reduce.multiplies && args.layout.num_groups == 1 &&
+                     rows->length == args.layout.inner;
+  return whole && rows->access == kernels::Access::kFirst && !rows->is_accum ? rows : nullptr;
+}
+
+/// pad_gathered() of the rows at `data`: [direction.num_others, heads, features].
+at::Tensor pad(const void*& data, std::int64_t& padding, std::int64_t heads, std::int64_t features,
+               DType dtype, const Direction& direction) {
+  const std::int64_t rows = direction.num_others;
+  const at::ScalarType type = scalar_type_of(dtype);
+  const std::int64_t pack = 16 / static_cast<std::int64_t>(c10::elementSize(type));
+  const std::int64_t missing = (pack - features % pack) % pack;
+  const bool pays = rows > 0 && direction.num_entries >= OnCuda::kLeastEdgesOfRow * rows;
+  if (missing == 0 || missing >= features || !pays) return {};
+  // libtorch has no tensors of constant memory; this one is only read.
+  const at::Tensor gathered = at::for_blob(const_cast<void*>(data), {rows, heads, features})
+                                  .options(at::TensorOptions(direction.device).dtype(type))
+                                  .target_device(direction.device)
+                                  .make_tensor();
+  at::Tensor copy = at::constant_pad_nd(gathered, {0, missing});
+  data = copy.const_data_ptr();
+  padding = missing;
+  return copy;
+}
+
 }  // namespace
+
+at::Tensor OnCuda::pad_gathered(kernels::SpmmArgs& args, const Direction& direction) {
+  kernels::Operand* const rows = gathered_operand(args);
+  if (rows == nullptr) return {};
+  std::int64_t padding = 0;
+  at::Tensor copy = pad(rows->data, padding, /*heads=*/1, rows->length, args.dtype, direction);
+  rows->length += padding;
+  return copy;
+}
+
+at::Tensor OnCuda::pad_gathered(kernels::WeightedGradArgs& args, const Direction& direction) {
+  return pad(args.other, args.other_padding, args.heads, args.features, args.dtype, direction);
+}
+
+at::Tensor OnCuda::pad_gathered(kernels::AttentionArgs& args, const Direction& direction) {
+  return pad(args.z, args.z_padding, args.heads, args.features, args.dtype, direction);
+}
+
+at::Tensor OnCuda::pad_gathered(kernels::AttentionGradArgs& args, const Direction& direction) {
+  return pad(args.grad, args.grad_padding, args.heads, args.features, args.dtype, direction);
+}
 
 OnCuda::Queue::Queue(at::Device device, std::int64_t workspace_bytes)
     : guard_(device),

@@ -106,6 +106,8 @@ struct MEZZO_API OnCuda {
     if (direction.num_rows == 0) return;
     args.row_begin = 0;
     args.row_end = direction.num_rows;
+    // The copy's memory is reused only for later work of the same stream.
+    const at::Tensor copy = pad_gathered(args, direction);
     launch(args, direction.device, direction.num_entries);
   }
   static void run(kernels::DropoutArgs args, at::Device device);
@@ -130,6 +132,22 @@ struct MEZZO_API OnCuda {
   /// table[ids]. table: [N, ...] contiguous, of any dtype; ids: int32 or int64 [n] in [0, N),
   /// contiguous, on the table's device. Records no gradient.
   static at::Tensor gathered(const at::Tensor& table, const at::Tensor& ids);
+
+  /// Replaces the rows that edges gather by a copy, which it returns, with zeros after each head's
+  /// features up to a multiple of 16 bytes: then kernels read them in packs of 16 bytes. Returns an
+  /// undefined tensor, and changes nothing, if there is nothing to pad, if zeros would be half of a
+  /// row, if there are fewer than kLeastEdgesOfRow edges for each of the rows, or for other
+  /// kernels.
+  static at::Tensor pad_gathered(kernels::SpmmArgs& args, const Direction& direction);
+  static at::Tensor pad_gathered(kernels::WeightedGradArgs& args, const Direction& direction);
+  static at::Tensor pad_gathered(kernels::AttentionArgs& args, const Direction& direction);
+  static at::Tensor pad_gathered(kernels::AttentionGradArgs& args, const Direction& direction);
+  template <class Args>
+  static at::Tensor pad_gathered(Args& /*args*/, const Direction& /*direction*/) {
+    return {};
+  }
+  /// The copy moves each row about four times; narrow packs cost an edge half a row or more.
+  static constexpr std::int64_t kLeastEdgesOfRow = 8;
 
   /// Runs the kernel of Args, which are complete, on `device`.
   template <class Args>

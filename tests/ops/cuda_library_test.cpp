@@ -6,15 +6,18 @@
 #include <iostream>
 
 #include <dlfcn.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <unistd.h>
 
 #include "mezzo/ops/device.h"
+#include "mezzo/ops/ops.h"
 #include "mezzo/runtime/backend_info.h"
 #include "mezzo/runtime/cuda_services.h"
 #include "mezzo/runtime/memory.h"
 #include "mezzo/version.h"
 
 #include "support/tensors.h"
+#include "support/tolerance.h"
 
 namespace mezzo::test {
 namespace {
@@ -210,6 +213,117 @@ TEST(CudaLayout, copies_tables_to_the_device_once) {
   const kernels::Layout different = mezzo::detail::OnCuda::layout(again, test_device());
   EXPECT_NE(different.lhs_offset, there.lhs_offset);
   EXPECT_EQ(read(different.lhs_offset), other);
+}
+
+using mezzo::detail::Direction;
+using mezzo::detail::OnCuda;
+using mezzo::detail::RowSide;
+
+/// The sum of rows x: [num_src, width], which belong to the sources.
+kernels::SpmmArgs sum_of(const at::Tensor& x, const Direction& direction, DType dtype) {
+  kernels::SpmmArgs args;
+  args.lhs = {
+      .data = x.const_data_ptr(), .access = direction.access(Target::kSrc), .length = x.size(1)};
+  args.layout.inner = x.size(1);
+  args.dtype = dtype;
+  return args;
+}
+
+TEST(CudaPadding, of_gathered_rows_is_zeros_up_to_16_bytes) {
+  const Topology g = random_topology(5, 4, 40, 1);
+  const Direction direction(g, RowSide::kDst);
+  mezzo::detail::for_each(DTypes{}, [&]<class T>() {
+    const at::Tensor x = integers({5, 2, 41}, scalar_type(T::kind), 2);
+    const std::int64_t width = sizeof(typename T::Storage) == 2   ? 48
+                               : sizeof(typename T::Storage) == 4 ? 44
+                                                                  : 42;
+    const at::Tensor expected = at::constant_pad_nd(x, {0, width - 41});
+
+    const at::Tensor rows = x.flatten(0, 1);  // as 10 sources
+    const Topology wide = random_topology(10, 4, 80, 1);
+    kernels::SpmmArgs sum = sum_of(rows, Direction(wide, RowSide::kDst), T::kind);
+    const at::Tensor summed = OnCuda::pad_gathered(sum, Direction(wide, RowSide::kDst));
+    EXPECT_TRUE(exact(summed.view({5, 2, width}), expected)) << T::name;
+    EXPECT_EQ(sum.lhs.data, summed.const_data_ptr());
+    EXPECT_EQ(sum.lhs.length, width);
+    EXPECT_EQ(sum.layout.inner, 41);
+
+    kernels::WeightedGradArgs gradients;
+    kernels::AttentionArgs attention;
+    kernels::AttentionGradArgs attention_gradients;
+    const auto check = [&](auto& args, const void*& data, const std::int64_t& padding) {
+      args.dtype = T::kind;
+      args.heads = 2;
+      args.features = 41;
+      data = x.const_data_ptr();
+      const at::Tensor copy = OnCuda::pad_gathered(args, direction);
+      EXPECT_TRUE(exact(copy, expected)) << T::name;
+      EXPECT_EQ(data, copy.const_data_ptr());
+      EXPECT_EQ(padding, width - 41);
+    };
+    check(gradients, gradients.other, gradients.other_padding);
+    check(attention, attention.z, attention.z_padding);
+    check(attention_gradients, attention_gradients.grad, attention_gradients.grad_padding);
+  });
+}
+
+TEST(CudaPadding, is_left_out_where_it_does_not_pay_or_no_rows_are_gathered) {
+  const Topology many = random_topology(5, 4, 40, 1), few = random_topology(5, 4, 39, 1);
+  const auto is_padded = [](const Topology& g, std::int64_t width, auto change) {
+    const at::Tensor x = integers({5, width}, at::kHalf, 2);
+    const Direction direction(g, RowSide::kDst);
+    kernels::SpmmArgs args = sum_of(x, direction, DType::kFloat16);
+    change(args);
+    const at::Tensor copy = OnCuda::pad_gathered(args, direction);
+    EXPECT_EQ(copy.defined(), args.lhs.data != x.const_data_ptr());
+    return copy.defined();
+  };
+  const auto same = [](kernels::SpmmArgs& /*args*/) {};
+  EXPECT_TRUE(is_padded(many, 41, same));
+  EXPECT_FALSE(is_padded(few, 41, same));
+  EXPECT_FALSE(is_padded(many, 48, same));
+  EXPECT_TRUE(is_padded(many, 5, same));
+  EXPECT_FALSE(is_padded(many, 4, same));  // half of 16 bytes
+  EXPECT_FALSE(is_padded(many, 41, [](auto& args) { args.lhs.access = kernels::Access::kSecond; }));
+  EXPECT_FALSE(is_padded(many, 41, [](auto& args) { args.reduce = ReduceOp::kProd; }));
+  EXPECT_FALSE(is_padded(many, 41, [](auto& args) { args.op = BinaryOp::kAdd; }));
+  EXPECT_FALSE(is_padded(many, 41, [](auto& args) { args.op = BinaryOp::kMul; }));
+  EXPECT_TRUE(is_padded(many, 41, [](auto& args) {
+    args.op = BinaryOp::kMul;
+    args.layout.rhs_step = 0;
+  }));
+}
+
+/// On a GPU rows of these widths are padded; the results have no padding.
+TEST(CudaPadding, does_not_change_results) {
+  const Topology g = random_topology(20, 30, 400, 3);
+  const at::Tensor src = g.src().to(at::kLong), dst = g.dst().to(at::kLong);
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t width : {602, 41, 47}) {
+      SCOPED_TRACE(fmt::format("{} width {}", dtype.name, width));
+      const at::Tensor x = integers({20, width}, dtype.scalar, 4, -2, 2).requires_grad_();
+      const at::Tensor weight = integers({400, 1}, dtype.scalar, 5, -2, 2).requires_grad_();
+      const at::Tensor grad = integers({30, width}, dtype.scalar, 6, -1, 1);
+      const at::Tensor out = gspmm(g, BinaryOp::kMul, ReduceOp::kSum, x, weight);
+      EXPECT_TRUE(out.is_contiguous());
+      const at::Tensor sent = x.detach().to(at::kDouble).index_select(0, src);
+      const at::Tensor received = grad.to(at::kDouble).index_select(0, dst);
+      const at::Tensor factors = weight.detach().to(at::kDouble);
+      const auto sums = [&](std::int64_t rows, const at::Tensor& into, const at::Tensor& messages) {
+        return at::zeros({rows, width}, on_device(at::kDouble)).index_add_(0, into, messages);
+      };
+      EXPECT_TRUE(exact(out, sums(30, dst, sent * factors)));
+      const auto gradients = torch::autograd::grad({out}, {x, weight}, {grad});
+      EXPECT_TRUE(exact(gradients[0], sums(20, src, received * factors)));
+      EXPECT_TRUE(exact(gradients[1], (sent * received).sum(1, true)));
+      const at::Tensor score = at::ones({20, 1}, x.options());
+      const at::Tensor attended =
+          gat_attention(g, x.detach().unsqueeze(1), score, at::zeros({30, 1}, score.options()));
+      const at::Tensor mean =
+          gspmm(g, BinaryOp::kCopyLhs, ReduceOp::kMean, x.detach(), std::nullopt);
+      EXPECT_TRUE(exact(attended.squeeze(1), mean));
+    }
+  }
 }
 
 TEST(CudaMemory, a_device_that_is_not_there_is_not_counted) {
