@@ -13,6 +13,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/conv/graph_conv.h"
 #include "mezzo/nn/model/evaluation_mode.h"
@@ -91,6 +92,17 @@ at::Tensor gcn_factors(const Topology& topology, const at::Tensor& weights) {
       .to(at::kFloat);
 }
 
+/// The same graph with its edges in CSC order: attention and softmax then read and write numbers of
+/// edges in sequence, and the topology keeps no edge ids. Rows keep the order of their entries.
+Graph in_csc_order(const Graph& graph) {
+  const Adjacency& rows = graph.topology().csc();
+  if (!rows.edge_ids.defined()) return graph;
+  Graph ordered = Graph::from_csc(rows.indptr, rows.indices, /*edge_ids=*/{},
+                                  detail::width_like(rows.indices.scalar_type()));
+  ordered.edata() = graph.edata().rows(rows.edge_ids);
+  return ordered;
+}
+
 /// Sets the topology and the edge weights.
 void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions& options) {
   Graph graph(topology_of(dataset));
@@ -101,18 +113,19 @@ void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions&
   }
   // Exactly one loop a node, of weight 1, also if the data have some.
   if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
+  graph = graph.to(problem_device(options));
+  if (options.model != nn::ModelKind::kMlp) graph = in_csc_order(graph);
   const Topology topology =
       dataset.part ? with_whole_degrees(graph.topology(), dataset) : graph.topology();
   const std::int64_t unreached = nn::needs_in_edges(options.model) ? count_unreached(topology) : 0;
   MEZZO_CHECK(unreached == 0,
               "self-loops: without them {} nodes of {} have no in-edge, which the model {} needs",
               unreached, dataset.name, nn::to_string(options.model));
-  problem.topology = topology.to(problem_device(options));
+  problem.topology = topology;
   if (!has_weights) return;
   const at::Tensor& weights = graph.edata().at(kWeightColumn);
   const bool is_gcn = options.model == nn::ModelKind::kGcn;
-  problem.edge_weight =
-      (is_gcn ? gcn_factors(topology, weights) : weights).to(problem_device(options));
+  problem.edge_weight = is_gcn ? gcn_factors(topology, weights) : weights;
 }
 
 /// Whether the first layer reads features in the precision's 16-bit type and nothing else reads

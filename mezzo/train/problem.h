@@ -18,7 +18,7 @@ namespace mezzo {
 /// What training and evaluation read: one split of a data set. On the device of the run for the
 /// full graph, on the CPU for mini-batches.
 struct Problem {
-  Topology topology;  ///< with self loops if the run uses them
+  Topology topology;  ///< with self loops if the run uses them; edges in CSC order, except for mlp
   /// float32 [num_edges], the factors of the messages; undefined: the data have no edge weights.
   /// gcn: GraphConv, which divides by the roots of the degrees, divides by those of the sums of the
   /// weights with them.

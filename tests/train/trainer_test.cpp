@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/amp/precision.h"
+#include "mezzo/graph/graph.h"
+#include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/state.h"
@@ -280,6 +282,23 @@ TEST_F(ProblemTest, features_are_cast_once_if_only_the_first_layer_reads_them) {
   for (const float large : {65520.0F, -65520.0F}) {
     const at::Tensor too_large = x.index_put({at::tensor(0)}, at::tensor(large));
     EXPECT_EQ(cast_once(too_large, options).scalar_type(), at::kFloat) << large;
+  }
+}
+
+TEST(Problem, edges_are_in_csc_order) {
+  const Dataset data = two_rings();
+  Graph graph = add_self_loop(Graph::from_dataset(data));
+  ASSERT_TRUE(graph.topology().csc().edge_ids.defined());
+  TrainOptions options = quick_options();
+  for (const nn::ModelKind model :
+       {nn::ModelKind::kGcn, nn::ModelKind::kGat, nn::ModelKind::kSage, nn::ModelKind::kMlp}) {
+    SCOPED_TRACE(name_of(nn::ModelKinds{}, model));
+    options.model = model;
+    options.self_loops = true;
+    const Topology topology = make_problem(data, options).topology;
+    EXPECT_EQ(topology.csc().edge_ids.defined(), model == nn::ModelKind::kMlp);  // reads no edges
+    EXPECT_TRUE(at::equal(topology.csc().indptr, graph.topology().csc().indptr));
+    EXPECT_TRUE(at::equal(topology.csc().indices, graph.topology().csc().indices));
   }
 }
 

@@ -236,6 +236,14 @@ TEST_F(BlockLoaderTest, statistics_count_what_was_drawn) {
   EXPECT_GT(statistics.edges_per_second(), 0.0);
 }
 
+TEST_F(BlockLoaderTest, edges_of_blocks_are_in_csc_order) {
+  ASSERT_TRUE(graph.topology().csc().edge_ids.defined());
+  const Batch batch = loader_of(graph, options).batch(0, 0);
+  for (const Block& block : batch.blocks) {
+    EXPECT_FALSE(block.topology().csc().edge_ids.defined());
+  }
+}
+
 TEST_F(BlockLoaderTest, rows_by_source_are_built_ahead_for_all_blocks) {
   const Batch prepared = loader_of(graph, options).batch(0, 0);
   options.prepare_backward = false;

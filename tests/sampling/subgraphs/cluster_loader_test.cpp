@@ -58,6 +58,7 @@ TEST(ClusterLoader, batches_are_induced_subgraphs_that_hold_every_node_once) {
     for (const SubgraphBatch& batch : loader) {
       EXPECT_EQ(batch.index, num_batches++);
       expect_induced(g, batch);
+      EXPECT_FALSE(batch.graph.topology().csc().edge_ids.defined());  // in CSC order
       const Ids nodes = values(batch.nodes);
       seen.insert(seen.end(), nodes.begin(), nodes.end());
     }
