@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "mezzo/core/export.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/kernels/operand.h"
 #include "mezzo/ops/broadcast.h"
@@ -48,7 +49,7 @@ std::int64_t rows_of(const Topology& topology, Target target);
 enum class RowSide : std::uint8_t { kDst, kSrc };
 
 /// The edges in CSR order of one side's rows, and the access to operands of each target.
-struct Direction {
+struct MEZZO_API Direction {
   Direction(const Topology& topology, RowSide side);
   kernels::Access access(Target target) const;
   RowSide side;
