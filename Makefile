@@ -5,12 +5,13 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell awk -v n=$$(nproc) '/MemAvailable/ { m = int($$2 / 2e6); print (m < 1 ? 1 : m < n ? m : n) }' \
   /proc/meminfo)
 
-.PHONY: help demo test install format clean configure
+.PHONY: help demo test install wheel format clean configure
 
 help:
 	@echo "make demo            trains two models on WordNet in two precisions, side by side"
 	@echo "make test            builds everything and runs the tests"
 	@echo "make install         installs the library and the command (PREFIX=$(PREFIX))"
+	@echo "make wheel           builds build/wheel/mezzo-*.whl, for pip"
 	@echo "make format          formats the sources"
 	@echo "make clean           removes what was built; keeps libtorch"
 
@@ -26,6 +27,10 @@ install: configure
 	cmake --build --preset release -j $(JOBS) --target mezzo mezzo_cli
 	cmake --install build/release --prefix $(PREFIX)
 
+wheel:
+	tools/bootstrap
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) tools/wheel
+
 configure:
 	tools/bootstrap
 	cmake --preset release
@@ -34,4 +39,4 @@ format:
 	tools/check_format --fix
 
 clean:
-	rm -rf $(addprefix build/,dev release asan tsan cuda ci gpu_run)
+	rm -rf $(addprefix build/,dev release asan tsan cuda ci gpu_run wheel)

@@ -1,0 +1,23 @@
+"""Mezzo: graph neural networks in mixed precision.
+
+Importing this package loads libmezzo.so, which registers the operators torch.ops.mezzo and the
+class torch.classes.mezzo.Topology. A torch of another version than the library's is an ImportError.
+"""
+import importlib.metadata
+import pathlib
+
+import torch
+
+__version__ = importlib.metadata.version("mezzo")
+
+
+def _load_library():
+    requirements = importlib.metadata.requires("mezzo")
+    expected = next(text.removeprefix("torch==") for text in requirements if "torch==" in text)
+    if torch.__version__.split("+")[0] != expected:
+        raise ImportError(f"mezzo {__version__}: expected torch {expected}, got "
+                          f"{torch.__version__}; run: pip install torch=={expected}")
+    torch.ops.load_library(str(pathlib.Path(__file__).parent / "lib/libmezzo.so"))
+
+
+_load_library()
