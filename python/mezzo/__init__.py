@@ -2,6 +2,7 @@
 
 Importing this package loads libmezzo.so, which registers the operators torch.ops.mezzo and the
 class torch.classes.mezzo.Topology. A torch of another version than the library's is an ImportError.
+`mezzo.pyg` and `mezzo.dgl` are imported by name, because they need those libraries.
 """
 import importlib.metadata
 import pathlib
@@ -21,3 +22,8 @@ def _load_library():
 
 
 _load_library()
+
+from mezzo import nn, ops  # noqa: E402
+from mezzo.graph import Graph  # noqa: E402
+
+__all__ = ["Graph", "nn", "ops"]

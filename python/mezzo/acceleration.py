@@ -1,0 +1,51 @@
+"""What `mezzo.pyg.accelerate` and `mezzo.dgl.accelerate` share."""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import nn
+
+logger = logging.getLogger("mezzo")
+
+
+class Report(NamedTuple):
+    """What accelerate did: the names of the modules that run Mezzo's operators now, and of the
+    convolutions that it left, with the reasons."""
+
+    replaced: list[str]
+    left: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"mezzo: accelerated {len(self.replaced)} of "
+                 f"{len(self.replaced) + len(self.left)} convolutions"]
+        lines += [f"  {name}" for name in self.replaced]
+        return "\n".join(lines + [f"  left {name}: {why}" for name, why in self.left.items()])
+
+
+def swap(model: nn.Module, is_convolution: Callable[[nn.Module], bool],
+         replacements: dict[type, type], reason_to_leave: Callable[[nn.Module], str | None],
+         verbose: bool) -> Report:
+    """Gives each convolution of the model that has a replacement the replacement's class. The
+    object, its parameters, hooks and names stay: optimizers and state dicts go on working."""
+    report = Report([], {})
+    own = set(replacements.values())
+    for name, module in model.named_modules():
+        label = f"{name or 'model'} ({type(module).__name__})"
+        if type(module) in own or not is_convolution(module):
+            continue
+        if type(module) in replacements:
+            reason = reason_to_leave(module)
+        elif isinstance(module, tuple(replacements)):
+            reason = "a subclass, which may compute something else"
+        else:
+            reason = "no counterpart"
+        if reason is None:
+            module.__class__ = replacements[type(module)]
+            report.replaced.append(label)
+        else:
+            report.left[label] = reason
+    if verbose:
+        print(report)
+    return report

@@ -1,0 +1,57 @@
+"""Runs the convolutions of a DGL model by Mezzo's operators:
+
+    import mezzo.dgl
+    mezzo.dgl.accelerate(model)
+
+The numbers are DGL's within rounding; dropout draws other elements.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import dgl.nn.pytorch as dgl_nn
+from torch import nn
+
+import mezzo.nn
+from mezzo.acceleration import Report, logger, swap
+
+_NAMES = ("APPNPConv", "ChebConv", "DotGatConv", "EdgeConv", "GATConv", "GATv2Conv", "GCN2Conv",
+          "GINConv", "GatedGraphConv", "GraphConv", "SAGEConv", "SGConv", "TAGConv")
+
+
+def accelerate(model: nn.Module, verbose: bool = True) -> Report:
+    """Makes the convolutions of the model that `mezzo.nn` has run Mezzo's operators, in place, and
+    returns (and prints, unless verbose is False) which it changed and which it left. A module
+    stays the same object, of a subclass of DGL's class, with the same parameters under the same
+    names.
+
+    The structure made of a DGLGraph is kept with it. In a call that has no counterpart (a graph of
+    several types, features of more dimensions) the module runs DGL's own code."""
+    def is_convolution(module: nn.Module) -> bool:
+        return any(base.__module__.startswith("dgl.nn.pytorch.conv") for base in type(module).mro())
+
+    return swap(model, is_convolution, _REPLACEMENTS, _reason_to_leave, verbose)
+
+
+def _reason_to_leave(module: nn.Module) -> str | None:
+    return "an LSTM aggregates" if getattr(module, "_aggre_type", None) == "lstm" else None
+
+
+def _replacement(name: str) -> type:
+    """A class with DGL's state and Mezzo's forward."""
+    own, original = getattr(mezzo.nn, name), getattr(dgl_nn, name)
+
+    def forward(self: nn.Module, graph: Any, feat: Any, *args: Any, **kwargs: Any) -> Any:
+        rows = feat if isinstance(feat, tuple) else (feat,)
+        if len(graph.canonical_etypes) == 1 and all(x.dim() == 2 for x in rows) and not (
+                name == "ChebConv" and graph.batch_size > 1):
+            return own.forward(self, graph, feat, *args, **kwargs)
+        logger.info("%s: a call without counterpart runs DGL's code", name)
+        return original.forward(self, graph, feat, *args, **kwargs)
+
+    return type(name, (own, original), {"forward": forward, "__module__": __name__,
+                                        "__doc__": f"DGL's {name} on Mezzo's operators."})
+
+
+globals().update({name: _replacement(name) for name in _NAMES})
+_REPLACEMENTS = {getattr(dgl_nn, name): globals()[name] for name in _NAMES}

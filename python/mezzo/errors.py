@@ -1,0 +1,37 @@
+"""The library's errors as Python's."""
+import re
+from collections.abc import Callable
+from typing import Any
+
+# What torch says of an argument of another type, and the form of the library's texts.
+_OTHER_TYPE = re.compile(r"Expected a value of type|is missing value for argument|got an unexpected")
+_OWN_TEXT = re.compile(r"[a-z]\w*: ")
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """function(*arguments), with the library's errors as ValueError, and TypeError for an argument
+    of a type that the operator does not take. Others, such as lack of memory, pass through."""
+    try:
+        return function(*arguments)
+    except RuntimeError as error:
+        text = str(error)
+        if type(error) is not RuntimeError:
+            raise
+        if _OTHER_TYPE.search(text):
+            raise TypeError(text) from None
+        if _OWN_TEXT.match(text):
+            raise ValueError(text) from None
+        raise
+
+
+def check(condition: bool, text: str, *values: Any) -> None:
+    """Raises ValueError with the formatted text unless the condition holds."""
+    if not condition:
+        raise ValueError(text.format(*map(describe, values)))
+
+
+def describe(value: Any) -> Any:
+    """A tensor by its dtype and shape, such as `float32 [4, 3]`; anything else as it is."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return value

@@ -1,0 +1,234 @@
+"""Graphs: a structure, and the tensors of its nodes and edges.
+
+Letters in shapes: N nodes, E edges.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Union
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from mezzo.errors import call, check
+
+GraphLike = Union["Graph", torch.ScriptObject]
+
+
+def _topology(kind: str, *arguments: Any) -> torch.ScriptObject:
+    return call(getattr(torch.classes.mezzo.Topology, kind), *arguments)
+
+
+class Graph:
+    """An immutable structure and named tensors. Edge i runs from source src[i] to destination
+    dst[i]; parallel edges and self loops are allowed.
+
+    Sources and destinations are one set of nodes, or, in a block of a mini-batch and in a
+    bipartite graph, two. The structure builds rows by source and by destination when they are first
+    needed, and keeps them: make a graph once and reuse it.
+
+    Attributes:
+        topology: the `torch.classes.mezzo.Topology` that `torch.ops.mezzo` takes.
+        srcdata, dstdata, edata: dicts of tensors with one row per source, destination and edge.
+    """
+
+    def __init__(self, topology: torch.ScriptObject, *, is_block: bool | None = None) -> None:
+        """The graph of a Topology. It is a block, whose sources and destinations have tensors of
+        their own, if `is_block`; by default if their numbers differ."""
+        self.topology = topology
+        self._num_src: int = topology.num_src()
+        self._num_dst: int = topology.num_dst()
+        self._num_edges: int = topology.num_edges()
+        self.is_block = self._num_src != self._num_dst if is_block is None else is_block
+        self.srcdata: dict[str, Tensor] = {}
+        self.dstdata: dict[str, Tensor] = {} if self.is_block else self.srcdata
+        self.edata: dict[str, Tensor] = {}
+        self._facts: dict[Any, Any] = {}
+
+    @classmethod
+    def from_coo(cls, src: Tensor, dst: Tensor, num_nodes: int | None = None,
+                 num_dst: int | None = None) -> Graph:
+        """Edges as pairs. src, dst: integer [E]. num_nodes: the number of nodes, by default the
+        largest id plus one; with num_dst that of the sources. The ids are checked and copied."""
+        def largest(*ids: Tensor) -> int:
+            return max((int(side.max()) + 1 for side in ids if side.numel() > 0), default=0)
+
+        if num_nodes is None:
+            num_nodes = largest(src, dst) if num_dst is None else largest(src)
+        bound = num_nodes if num_dst is None else num_dst
+        return cls(_topology("from_coo", src, dst, num_nodes, bound),
+                   is_block=None if num_dst is None else True)
+
+    @classmethod
+    def from_csr(cls, indptr: Tensor, indices: Tensor, num_dst: int | None = None) -> Graph:
+        """Rows by source. indptr: integer [N + 1]; indices: integer [E], the destinations; edge i
+        is entry i. num_dst: by default the number of sources."""
+        bound = indptr.numel() - 1 if num_dst is None else num_dst
+        return cls(_topology("from_csr", indptr, indices, bound),
+                   is_block=None if num_dst is None else True)
+
+    @classmethod
+    def from_csc(cls, indptr: Tensor, indices: Tensor, num_src: int | None = None) -> Graph:
+        """Rows by destination. indptr: integer [N + 1]; indices: integer [E], the sources; edge i
+        is entry i. num_src: by default the number of destinations."""
+        bound = indptr.numel() - 1 if num_src is None else num_src
+        return cls(_topology("from_csc", indptr, indices, bound),
+                   is_block=None if num_src is None else True)
+
+    @classmethod
+    def from_pyg(cls, data: Any) -> Graph:
+        """The graph of a `torch_geometric.data.Data` with an edge_index [2, E]. Its tensors of
+        nodes and edges go to ndata and edata under PyG's names; no tensor is copied."""
+        check(getattr(data, "edge_index", None) is not None,
+              "from_pyg: expected data with an edge_index, got {}", type(data).__name__)
+        graph = cls.from_coo(data.edge_index[0], data.edge_index[1], data.num_nodes)
+        for name, value in data.items():
+            if name == "edge_index" or not isinstance(value, Tensor):
+                continue
+            if data.is_node_attr(name):
+                graph.ndata[name] = value
+            elif data.is_edge_attr(name):
+                graph.edata[name] = value
+        return graph
+
+    @classmethod
+    def from_dgl(cls, g: Any) -> Graph:
+        """The graph of a homogeneous `dgl.DGLGraph` or of a block, with the same edge ids and
+        tensors. No tensor is copied."""
+        check(len(g.canonical_etypes) == 1, "from_dgl: expected one type of edges, got {}",
+              len(g.canonical_etypes))
+        src, dst = g.edges(order="eid")
+        two_sides = g.is_block or len(g.ntypes) > 1
+        graph = cls.from_coo(src, dst, g.num_src_nodes(), g.num_dst_nodes() if two_sides else None)
+        graph.srcdata.update(g.srcdata)
+        graph.dstdata.update(g.dstdata)
+        graph.edata.update(g.edata)
+        return graph
+
+    @property
+    def ndata(self) -> dict[str, Tensor]:
+        """The tensors of the nodes, [N, ...]. A ValueError in a block, which has two sets."""
+        check(not self.is_block, "ndata: expected a graph of one set of nodes; a block has srcdata "
+                                 "and dstdata")
+        return self.srcdata
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the structure."""
+        return self.in_degrees().device
+
+    def num_nodes(self) -> int:
+        """The number of nodes. A ValueError in a block."""
+        check(not self.is_block, "num_nodes: expected a graph of one set of nodes; a block has "
+                                 "num_src_nodes and num_dst_nodes")
+        return self._num_src
+
+    def num_src_nodes(self) -> int:
+        """The number of sources."""
+        return self._num_src
+
+    def num_dst_nodes(self) -> int:
+        """The number of destinations."""
+        return self._num_dst
+
+    def num_edges(self) -> int:
+        """The number of edges."""
+        return self._num_edges
+
+    def edges(self) -> tuple[Tensor, Tensor]:
+        """(src, dst), int64 [E] each; copies."""
+        return self.topology.edges()
+
+    def in_degrees(self) -> Tensor:
+        """Edges into each destination, int64 [num_dst_nodes]. Do not change it in place."""
+        return self._fact("in_degrees", self.topology.in_degrees)
+
+    def out_degrees(self) -> Tensor:
+        """Edges out of each source, int64 [num_src_nodes]. Do not change it in place."""
+        return self._fact("out_degrees", self.topology.out_degrees)
+
+    def reverse(self) -> Graph:
+        """The graph with each edge reversed and the same edge ids; shares arrays and tensors."""
+        other = Graph(self.topology.reverse(), is_block=self.is_block)
+        other.srcdata, other.dstdata, other.edata = self.dstdata, self.srcdata, self.edata
+        return other
+
+    def to(self, device: torch.device | str) -> Graph:
+        """The graph and its tensors on `device`; this graph if it is there."""
+        if torch.empty(0, device=device).device == self.device:
+            return self
+        src, dst = self.edges()
+        topology = _topology("from_coo", src.to(device), dst.to(device), self._num_src,
+                             self._num_dst)
+        other = Graph(topology, is_block=self.is_block)
+        for own, moved in ((self.srcdata, other.srcdata), (self.dstdata, other.dstdata),
+                           (self.edata, other.edata)):
+            moved.update({name: tensor.to(device) for name, tensor in own.items()})
+        return other
+
+    def __repr__(self) -> str:
+        nodes = (f"{self._num_src} sources, {self._num_dst} destinations" if self.is_block
+                 else f"{self._num_src} nodes")
+        return f"mezzo.Graph({nodes}, {self._num_edges} edges, {self.device})"
+
+    # Facts that layers ask for in each call.
+
+    def _fact(self, name: Any, compute: Callable[[], Any]) -> Any:
+        if name not in self._facts:
+            self._facts[name] = compute()
+        return self._facts[name]
+
+    def has_zero_in_degree(self) -> bool:
+        """Whether some destination has no in-edge. Reads the degrees once, which synchronises."""
+        return self._fact("zero", lambda: bool((self.in_degrees() == 0).any()))
+
+    def degree_factors(self, side: str, power: float, dtype: torch.dtype) -> Tensor:
+        """max(d, 1) ** power of the "in"-degrees of the destinations or the "out"-degrees of the
+        sources: [num_dst_nodes] or [num_src_nodes] of dtype. Do not change it in place."""
+        def compute() -> Tensor:
+            degrees = self.in_degrees() if side == "in" else self.out_degrees()
+            return degrees.clamp(min=1).to(torch.float64).pow(power).to(dtype)
+
+        return self._fact((side, power, dtype), compute)
+
+
+def as_graph(graph: Any) -> Graph:
+    """A Graph as it is, that of a Topology, or that of a DGLGraph, which keeps it until its
+    structure changes."""
+    if isinstance(graph, Graph):
+        return graph
+    if isinstance(graph, torch.ScriptObject):
+        return Graph(graph)
+    if not hasattr(graph, "canonical_etypes"):
+        raise TypeError(f"expected a mezzo.Graph or a Topology, got {type(graph).__name__}")
+    # DGL replaces _graph when it changes a structure, and its local copies share both attributes.
+    structure, own = getattr(graph, "_mezzo", (None, None))
+    if own is None or structure is not graph._graph:
+        own = Graph.from_dgl(graph)
+        own.srcdata, own.dstdata, own.edata = {}, {}, {}
+        graph._mezzo = (graph._graph, own)
+    return own
+
+
+def topology_of(graph: GraphLike) -> torch.ScriptObject:
+    """The Topology of a Graph, or a Topology as it is."""
+    return graph.topology if isinstance(graph, Graph) else graph
+
+
+_kept = WeakTensorKeyDictionary()
+
+
+def kept(tensor: Tensor, key: Any, make: Callable[[], Any]) -> Any:
+    """make(), once for this tensor object and key, until the tensor is freed or changed in place.
+    What it makes must not refer to the tensor. Inference tensors do not count changes; for those
+    it is made each time."""
+    if tensor.is_inference():
+        return make()
+    version, values = _kept.get(tensor, (None, {}))
+    if version != tensor._version:
+        values = {}
+        _kept[tensor] = (tensor._version, values)
+    if key not in values:
+        values[key] = make()
+    return values[key]

@@ -1,0 +1,244 @@
+"""Layers that weight the rows of the in-neighbours by attention."""
+from __future__ import annotations
+
+import math
+from typing import Any, Union
+
+import torch
+from torch import Tensor, nn
+
+from mezzo import ops
+from mezzo.graph import Graph
+from mezzo.nn import support
+from mezzo.nn.support import Activation, Features, GraphModule, Rows
+
+Result = Union[Tensor, "tuple[Tensor, Tensor]"]
+
+
+def score_weight(attn_l: Tensor, attn_r: Tensor) -> Tensor:
+    """[2 H, H F]: row h holds attn_l of head h in the columns of that head, row H + h attn_r. A
+    product with it makes all scores; an elementwise one would convert 16-bit rows to float32."""
+    own_head = torch.eye(attn_l.shape[1], dtype=attn_l.dtype, device=attn_l.device).unsqueeze(-1)
+    return torch.cat([(own_head * attn_l).flatten(1), (own_head * attn_r).flatten(1)])
+
+
+def attention_scores(sent: Tensor, own: Tensor | None, attn_l: Tensor, attn_r: Tensor,
+                     num_dst: int) -> tuple[Tensor, Tensor]:
+    """The scores [num_src, H] and [num_dst, H] of rows [N, H F]; own: the projected rows of the
+    destinations, None if they are the first of `sent`."""
+    heads, weight = attn_l.shape[1], score_weight(attn_l, attn_r)
+    if own is None:
+        scores = ops.linear(sent, weight)
+        return scores[:, :heads], support.first_rows(scores, num_dst)[:, heads:]
+    return ops.linear(sent, weight[:heads]), ops.linear(own, weight[heads:])
+
+
+def dropped_softmax(graph: Graph, logits: Tensor, probability: float, training: bool) -> Tensor:
+    """The attention [E, H], after dropout. It stays float32 inside autocast."""
+    with torch.autocast(logits.device.type, enabled=False):
+        return ops.dropout(ops.edge_softmax(graph, logits), probability, training)
+
+
+class _AttentionModule(GraphModule):
+    """What the attention layers share."""
+
+    def _set_sizes(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
+                   allow_zero_in_degree: bool) -> None:
+        self._num_heads = num_heads
+        self._in_src_feats, self._in_dst_feats = support.widths(in_feats)
+        self._out_feats = out_feats
+        self._allow_zero_in_degree = allow_zero_in_degree
+
+    def _set_projections(self, in_feats: int | tuple[int, int]) -> None:
+        width = self._out_feats * self._num_heads
+        if isinstance(in_feats, tuple):
+            self.fc_src = nn.Linear(self._in_src_feats, width, bias=False)
+            self.fc_dst = nn.Linear(self._in_dst_feats, width, bias=False)
+        else:
+            self.fc = nn.Linear(self._in_src_feats, width, bias=False)
+
+    def _projected(self, rows: Rows, num_dst: int) -> tuple[Tensor, Tensor | None]:
+        """The rows of sources and destinations, [N, H F]; None if these are the first sources."""
+        single = hasattr(self, "fc")
+        sent = ops.linear(rows.src, (self.fc if single else self.fc_src).weight)
+        if single and not rows.is_pair:
+            return sent, None
+        weight = (self.fc if single else self.fc_dst).weight
+        return sent, ops.linear(support.first_rows(rows.dst, num_dst), weight)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.reshape(-1, self._num_heads, self._out_feats)
+
+    def _add_residual(self, out: Tensor, rows: Rows) -> Tensor:
+        if self.res_fc is None:
+            return out
+        own = support.first_rows(rows.dst, out.shape[0])
+        if isinstance(self.res_fc, nn.Linear):
+            own = ops.linear(own, self.res_fc.weight, self.res_fc.bias)
+        return out + own.to(out.dtype).reshape(out.shape)
+
+
+class GATConv(_AttentionModule):
+    """Graph attention (Velickovic et al., ICLR'18): per head z = fc(h), logits leaky_relu(attn_l .
+    z_u + attn_r . z_v), softmax over the edges into v, weighted sum of z_u; then residual, bias,
+    activation. Parameters: `fc.weight` [H out, in], or of a pair of in_feats `fc_src.weight` and
+    `fc_dst.weight`; `attn_l`, `attn_r` [1, H, out]; `res_fc` if residual changes the width; `bias`
+    [H out], in `res_fc` if that exists. Glorot normal for ReLU."""
+
+    def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
+                 feat_drop: float = 0.0, attn_drop: float = 0.0, negative_slope: float = 0.2,
+                 residual: bool = False, activation: Activation = None,
+                 allow_zero_in_degree: bool = False, bias: bool = True) -> None:
+        super().__init__()
+        self._set_sizes(in_feats, out_feats, num_heads, allow_zero_in_degree)
+        self._set_projections(in_feats)
+        width = num_heads * out_feats
+        self.attn_l = nn.Parameter(torch.empty(1, num_heads, out_feats))
+        self.attn_r = nn.Parameter(torch.empty(1, num_heads, out_feats))
+        self.feat_drop = nn.Dropout(feat_drop)
+        self.attn_drop = nn.Dropout(attn_drop)
+        self.leaky_relu = nn.LeakyReLU(negative_slope)
+        self.has_linear_res = residual and self._in_dst_feats != width
+        self.has_explicit_bias = bias and not self.has_linear_res
+        if self.has_linear_res:
+            self.res_fc = nn.Linear(self._in_dst_feats, width, bias=bias)
+        else:
+            self.res_fc = nn.Identity() if residual else None
+        self.register_parameter(
+            "bias", nn.Parameter(torch.empty(width)) if self.has_explicit_bias else None)
+        self.activation = activation
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Reinitializes the parameters."""
+        linears = [getattr(self, name, None) for name in ("fc", "fc_src", "fc_dst", "res_fc")]
+        for weight in [part.weight for part in linears if isinstance(part, nn.Linear)]:
+            nn.init.xavier_normal_(weight, gain=support.RELU_GAIN)
+        nn.init.xavier_normal_(self.attn_l, gain=support.RELU_GAIN)
+        nn.init.xavier_normal_(self.attn_r, gain=support.RELU_GAIN)
+        bias = self.res_fc.bias if self.has_linear_res else self.bias
+        if bias is not None:
+            nn.init.zeros_(bias)
+
+    def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None,
+                get_attention: bool = False) -> Result:
+        """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]; edge_weight:
+        [E], multiplies the attention after its dropout. Returns [num_dst, H, out]; with
+        get_attention also the attention [E, H, 1], which is then stored."""
+        graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
+        self._check_in_degrees(graph)
+        weight = support.edge_factors("GATConv", graph, edge_weight, support.scale_dtype(rows.src))
+        rows = rows.dropped(self.feat_drop, self.training)
+        sent, own = self._projected(rows, graph.num_dst_nodes())
+        scores = attention_scores(sent, own, self.attn_l, self.attn_r, graph.num_dst_nodes())
+        sent, slope = self._heads(sent), self.leaky_relu.negative_slope
+        if not get_attention:
+            drop = self.attn_drop.p if self.training else 0.0
+            return self._finish(ops.gat_attention(graph, sent, *scores, weight, slope, drop), rows)
+        attention = self._attention(graph, scores, support.scale_dtype(sent), weight)
+        out = ops.gspmm(graph, "mul", "sum", sent, attention)
+        return self._finish(out, rows), attention
+
+    def _attention(self, graph: Graph, scores: tuple[Tensor, Tensor], dtype: torch.dtype,
+                   edge_weight: Tensor | None) -> Tensor:
+        with torch.autocast(scores[0].device.type, enabled=False):
+            logits = ops.gsddmm(graph, "add", scores[0].to(dtype), scores[1].to(dtype))
+            logits = nn.functional.leaky_relu(logits, self.leaky_relu.negative_slope)
+            attention = dropped_softmax(graph, logits, self.attn_drop.p, self.training)
+            if edge_weight is not None:
+                attention = attention * edge_weight.unsqueeze(-1)
+            return attention.unsqueeze(-1)
+
+    def _finish(self, out: Tensor, rows: Rows) -> Tensor:
+        out = self._add_residual(out, rows)
+        if self.bias is not None:
+            out = support.add_parameter(out, self.bias.view(self._num_heads, self._out_feats))
+        return support.activate(self.activation, out)
+
+
+class GATv2Conv(_AttentionModule):
+    """Graph attention with dynamic scores (Brody et al., ICLR'22): logits attn .
+    leaky_relu(fc_src(h_u) + fc_dst(h_v)), softmax over the edges into v, weighted sum of
+    fc_src(h_u); then residual and activation. Parameters: `fc_src`, `fc_dst` and `res_fc` (if
+    residual changes the width), weight [H out, in] and bias [H out], and `attn` [1, H, out]; Glorot
+    normal for ReLU. With share_weights fc_dst is fc_src."""
+
+    def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
+                 feat_drop: float = 0.0, attn_drop: float = 0.0, negative_slope: float = 0.2,
+                 residual: bool = False, activation: Activation = None,
+                 allow_zero_in_degree: bool = False, bias: bool = True,
+                 share_weights: bool = False) -> None:
+        super().__init__()
+        self._set_sizes(in_feats, out_feats, num_heads, allow_zero_in_degree)
+        width = num_heads * out_feats
+        self.fc_src = nn.Linear(self._in_src_feats, width, bias=bias)
+        if share_weights and not isinstance(in_feats, tuple):
+            self.fc_dst = self.fc_src
+        else:
+            self.fc_dst = nn.Linear(self._in_dst_feats, width, bias=bias)
+        self.attn = nn.Parameter(torch.empty(1, num_heads, out_feats))
+        self.feat_drop = nn.Dropout(feat_drop)
+        self.attn_drop = nn.Dropout(attn_drop)
+        self.leaky_relu = nn.LeakyReLU(negative_slope)
+        if residual and self._in_dst_feats != width:
+            self.res_fc = nn.Linear(self._in_dst_feats, width, bias=bias)
+        else:
+            self.res_fc = nn.Identity() if residual else None
+        self.activation = activation
+        self.share_weights = share_weights
+        self.bias = bias
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Reinitializes the parameters."""
+        for part in (self.fc_src, self.fc_dst, self.res_fc):
+            if isinstance(part, nn.Linear):
+                nn.init.xavier_normal_(part.weight, gain=support.RELU_GAIN)
+                if part.bias is not None:
+                    nn.init.zeros_(part.bias)
+        nn.init.xavier_normal_(self.attn, gain=support.RELU_GAIN)
+
+    def forward(self, graph: Any, feat: Features, get_attention: bool = False) -> Result:
+        """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]. Returns
+        [num_dst, H, out]; with get_attention also the attention [E, H, 1]."""
+        graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
+        self._check_in_degrees(graph)
+        num_dst = graph.num_dst_nodes()
+        rows = rows.dropped(self.feat_drop, self.training)
+        sent = self._heads(ops.linear(rows.src, self.fc_src.weight, self.fc_src.bias))
+        if self.fc_dst is self.fc_src and not rows.is_pair:
+            own = support.first_rows(sent, num_dst)
+        else:
+            own = self._heads(ops.linear(support.first_rows(rows.dst, num_dst),
+                                         self.fc_dst.weight, self.fc_dst.bias))
+        logits = ops.gatv2_scores(graph, sent, own, self.attn, self.leaky_relu.negative_slope)
+        attention = dropped_softmax(graph, logits, self.attn_drop.p, self.training).unsqueeze(-1)
+        out = ops.gspmm(graph, "mul", "sum", sent, attention)
+        out = support.activate(self.activation, self._add_residual(out, rows))
+        return (out, attention) if get_attention else out
+
+
+class DotGatConv(_AttentionModule):
+    """Graph attention by dot products (Vaswani et al., NeurIPS'17): per head z = fc(h), logits z_u .
+    z_v / sqrt(out), softmax over the edges into v, weighted sum of z_u. Parameter: `fc.weight`
+    [H out, in], or of a pair of in_feats `fc_src.weight` and `fc_dst.weight`."""
+
+    def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
+                 allow_zero_in_degree: bool = False) -> None:
+        super().__init__()
+        self._set_sizes(in_feats, out_feats, num_heads, allow_zero_in_degree)
+        self._set_projections(in_feats)
+
+    def forward(self, graph: Any, feat: Features, get_attention: bool = False) -> Result:
+        """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]. Returns
+        [num_dst, H, out]; with get_attention also the attention [E, H, 1]."""
+        graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
+        self._check_in_degrees(graph)
+        sent, own = self._projected(rows, graph.num_dst_nodes())
+        own = support.first_rows(sent, graph.num_dst_nodes()) if own is None else own
+        sent = self._heads(sent)
+        # Divides the rows, not their products, which may overflow float16.
+        own = self._heads(own) / math.sqrt(self._out_feats)
+        attention = ops.edge_softmax(graph, ops.gsddmm(graph, "dot", sent, own))
+        out = ops.gspmm(graph, "mul", "sum", sent, attention)
+        return (out, attention) if get_attention else out

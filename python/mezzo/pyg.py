@@ -1,0 +1,244 @@
+"""Runs the convolutions of a PyG model by Mezzo's operators:
+
+    import mezzo.pyg
+    mezzo.pyg.accelerate(model)
+
+The numbers are PyG's within rounding. Dropout of the attention draws other elements, and inside
+autocast results keep 16 bits where PyG's bias makes them float32.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch_geometric.nn as pyg_nn
+from torch import Tensor, nn
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+from mezzo import ops
+from mezzo.acceleration import Report, logger, swap
+from mezzo.graph import Graph, kept
+from mezzo.nn.aggregation import add_own_rows
+from mezzo.nn.attention import attention_scores, dropped_softmax
+from mezzo.nn.support import add_parameter, scale_dtype
+
+_REDUCERS = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max", "min": "min"}
+
+
+def accelerate(model: nn.Module, verbose: bool = True) -> Report:
+    """Makes the GCNConv, SAGEConv, GATConv, GATv2Conv and GINConv modules of the model run Mezzo's
+    operators, in place, and returns (and prints, unless verbose is False) which it changed and
+    which convolutions it left. A module stays the same object, of a subclass of PyG's class, with
+    the same parameters under the same names.
+
+    The structure made of an edge_index is kept for as long as that tensor lives unchanged. In a
+    call with arguments that have no counterpart (a sparse adjacency matrix, edge attributes,
+    return_attention_weights, an explainer) the module runs PyG's own code."""
+    return swap(model, lambda module: isinstance(module, pyg_nn.MessagePassing), _REPLACEMENTS,
+                _reason_to_leave, verbose)
+
+
+def _reason_to_leave(module: nn.Module) -> str | None:
+    if module.flow != "source_to_target":
+        return f"flow is {module.flow}"
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
+        return "its parameters are not initialised yet; run the model once before"
+    if module.aggr not in (_REDUCERS if isinstance(module, pyg_nn.SAGEConv) else ("add", "sum")):
+        return f"aggr is {module.aggr}"
+    if getattr(module, "edge_dim", None) is not None:
+        return "edge_dim is set"
+    return None
+
+
+def _takes(module: nn.Module, edge_index: Any, *rows: Any) -> bool:
+    """Whether this call has a counterpart; otherwise PyG's forward runs."""
+    hooks = (name for name in vars(module) if name.endswith("_hooks") and name.startswith(
+        ("_propagate", "_message", "_aggregate", "_edge_update")))
+    taken = (type(edge_index) is Tensor and edge_index.layout == torch.strided
+             and not module.explain and module.decomposed_layers == 1
+             and not any(getattr(module, name) for name in hooks)
+             and all(isinstance(x, Tensor) and x.layout == torch.strided and x.dim() == 2
+                     and x.is_floating_point() for x in rows))
+    if not taken:
+        logger.info("%s: a call without counterpart runs PyG's code", type(module).__name__)
+    return taken
+
+
+def _structure(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int = 0) -> Graph:
+    """The graph of an edge_index [2, E]; with num_loops, the first nodes have one self loop each,
+    after the other edges, and no other."""
+    def make() -> Graph:
+        src, dst = edge_index
+        if num_loops:
+            loops = torch.arange(num_loops, dtype=src.dtype, device=src.device)
+            others = src != dst
+            src, dst = torch.cat([src[others], loops]), torch.cat([dst[others], loops])
+        return Graph.from_coo(src, dst, num_src, num_dst)
+
+    return kept(edge_index, (num_src, num_dst, num_loops), make)
+
+
+def _linear(module: nn.Module, x: Tensor) -> Tensor:
+    """module(x), by Mezzo's product if the module is nothing but a linear layer."""
+    is_plain = type(module) in (nn.Linear, pyg_nn.Linear)
+    if not is_plain or module._forward_hooks or module._forward_pre_hooks:
+        return module(x)
+    return ops.linear(x, module.weight, module.bias)
+
+
+def _pair(x: Any) -> tuple[Any, Any]:
+    return (x, x) if isinstance(x, Tensor) else tuple(x)
+
+
+class GCNConv(pyg_nn.GCNConv):
+    """PyG's GCNConv on Mezzo's operators."""
+
+    def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        """x: [N, in]; edge_index: [2, E]; edge_weight: [E]. Returns [N, out]."""
+        if not _takes(self, edge_index, x) or (edge_weight is not None and edge_weight.dim() != 1):
+            return super().forward(x, edge_index, edge_weight)
+        if self.in_channels > self.out_channels:
+            return add_parameter(self._sum(_linear(self.lin, x), edge_index, edge_weight),
+                                 self.bias)
+        return add_parameter(_linear(self.lin, self._sum(x, edge_index, edge_weight)), self.bias)
+
+    def _sum(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+        nodes, dtype = x.shape[0], scale_dtype(x)
+        if self.normalize and self.cached:  # of the first call, as in PyG
+            if self._cached_edge_index is None:
+                self._cached_edge_index = gcn_norm(edge_index, edge_weight, nodes, self.improved,
+                                                   self.add_self_loops, self.flow, dtype)
+            edge_index, edge_weight = self._cached_edge_index
+            return ops.scaled_sum(_structure(edge_index, nodes, nodes), x, edge_weight.to(dtype))
+        loops = nodes if self.normalize and self.add_self_loops else 0
+        graph = _structure(edge_index, nodes, nodes, loops)
+        if edge_weight is not None:  # PyG's improved does nothing without weights
+            edge_weight = edge_weight.to(dtype)
+            if loops:
+                edge_weight = self._with_loops(edge_index, edge_weight, nodes)
+        if not self.normalize:
+            return ops.scaled_sum(graph, x, edge_weight)
+        if edge_weight is None:
+            factors = graph.in_degrees().to(dtype)
+        else:
+            factors = ops.gspmm(graph, "copy_rhs", "sum", None, edge_weight)
+        factors = factors.pow(-0.5)
+        factors = factors.masked_fill(factors == float("inf"), 0)
+        if not factors.requires_grad:
+            return ops.scaled_sum(graph, x, edge_weight, factors, factors)
+        edge_weight = ops.gsddmm(graph, "mul", edge_weight, factors, "e", "u")
+        edge_weight = ops.gsddmm(graph, "mul", edge_weight, factors, "e", "v")
+        return ops.scaled_sum(graph, x, edge_weight)
+
+    def _with_loops(self, edge_index: Tensor, edge_weight: Tensor, nodes: int) -> Tensor:
+        """The weights of the edges of _structure: a self loop keeps its weight."""
+        others, own = kept(edge_index, "loops", lambda: [
+            mask.nonzero().squeeze(1) for mask in (edge_index[0] != edge_index[1],
+                                                   edge_index[0] == edge_index[1])])
+        loops = edge_weight.new_full((nodes,), 2.0 if self.improved else 1.0)
+        if own.numel() == 0:
+            return torch.cat([edge_weight, loops])
+        loops = loops.index_put((edge_index[0][own],), edge_weight[own])
+        return torch.cat([edge_weight[others], loops])
+
+
+class SAGEConv(pyg_nn.SAGEConv):
+    """PyG's SAGEConv on Mezzo's operators."""
+
+    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
+        """x: [N, in] or a pair [num_src, in], [num_dst, in_dst] or None; edge_index: [2, E].
+        Returns [num_dst, out]."""
+        src, dst = _pair(x)
+        if not _takes(self, edge_index, src, src if dst is None else dst):
+            return super().forward(x, edge_index, size)
+        sent = _linear(self.lin, src).relu() if self.project else src
+        graph = _structure(edge_index, src.shape[0], _num_dst(src, dst, size))
+        reduce, weight, bias = _REDUCERS[self.aggr], self.lin_l.weight, self.lin_l.bias
+        if reduce in ("sum", "mean") and weight.shape[0] < weight.shape[1]:
+            sent = ops.gspmm(graph, "copy_lhs", reduce, ops.linear(sent, weight))
+            out = add_parameter(sent, bias)
+        else:
+            out = _linear(self.lin_l, ops.gspmm(graph, "copy_lhs", reduce, sent))
+        if self.root_weight and dst is not None:
+            out = out + _linear(self.lin_r, dst)
+        return nn.functional.normalize(out, p=2.0, dim=-1) if self.normalize else out
+
+
+class GINConv(pyg_nn.GINConv):
+    """PyG's GINConv on Mezzo's operators."""
+
+    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
+        """x: [N, in] or a pair [num_src, in], [num_dst, in] or None; edge_index: [2, E]. Returns
+        nn of [num_dst, in]."""
+        src, dst = _pair(x)
+        if not _takes(self, edge_index, src, src if dst is None else dst):
+            return super().forward(x, edge_index, size)
+        graph = _structure(edge_index, src.shape[0], _num_dst(src, dst, size))
+        out = ops.gspmm(graph, "copy_lhs", "sum", src)
+        return self.nn(out if dst is None else add_own_rows(out, dst, self.eps))
+
+
+def _num_dst(src: Tensor, dst: Tensor | None, size: Any) -> int:
+    if dst is not None:
+        return dst.shape[0]
+    return src.shape[0] if size is None or size[1] is None else size[1]
+
+
+def _finish(module: nn.Module, out: Tensor, residual: Tensor | None) -> Tensor:
+    """Heads side by side or their mean, then residual and bias. out: [num_dst, H, C]."""
+    out = out.flatten(1) if module.concat else out.mean(dim=1)
+    if residual is not None:
+        out = out + _linear(module.res, residual).to(out.dtype)
+    return add_parameter(out, module.bias)
+
+
+class GATConv(pyg_nn.GATConv):
+    """PyG's GATConv on Mezzo's operators."""
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None,
+                return_attention_weights: bool | None = None) -> Any:
+        """x: [N, in] or a pair [num_src, in], [num_dst, in_dst]; edge_index: [2, E]. Returns
+        [num_dst, heads * out], or without concat [num_dst, out]."""
+        src, dst = _pair(x)
+        if not _takes(self, edge_index, src, dst) or edge_attr is not None or (
+                return_attention_weights or size is not None):
+            return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
+        num_src, num_dst = src.shape[0], dst.shape[0]
+        graph = _structure(edge_index, num_src, num_dst,
+                           min(num_src, num_dst) if self.add_self_loops else 0)
+        if self.lin is not None:
+            sent = _linear(self.lin, src)
+            own = None if dst is src else _linear(self.lin, dst)
+        else:
+            sent, own = _linear(self.lin_src, src), _linear(self.lin_dst, dst)
+        scores = attention_scores(sent, own, self.att_src, self.att_dst, num_dst)
+        out = ops.gat_attention(graph, sent.view(-1, self.heads, self.out_channels), *scores, None,
+                                self.negative_slope, self.dropout if self.training else 0.0)
+        return _finish(self, out, None if self.res is None else dst)
+
+
+class GATv2Conv(pyg_nn.GATv2Conv):
+    """PyG's GATv2Conv on Mezzo's operators."""
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None,
+                return_attention_weights: bool | None = None) -> Any:
+        """x: [N, in] or a pair [num_src, in], [num_dst, in_dst]; edge_index: [2, E]. Returns
+        [num_dst, heads * out], or without concat [num_dst, out]."""
+        src, dst = _pair(x)
+        if not _takes(self, edge_index, src, dst) or edge_attr is not None or (
+                return_attention_weights):
+            return super().forward(x, edge_index, edge_attr, return_attention_weights)
+        num_src, num_dst = src.shape[0], dst.shape[0]
+        graph = _structure(edge_index, num_src, num_dst,
+                           min(num_src, num_dst) if self.add_self_loops else 0)
+        shape = (-1, self.heads, self.out_channels)
+        sent = _linear(self.lin_l, src).view(shape)
+        own = sent if self.share_weights and dst is src else _linear(self.lin_r, dst).view(shape)
+        logits = ops.gatv2_scores(graph, sent, own, self.att, self.negative_slope)
+        attention = dropped_softmax(graph, logits, self.dropout, self.training).unsqueeze(-1)
+        out = ops.gspmm(graph, "mul", "sum", sent, attention)
+        return _finish(self, out, None if self.res is None else dst)
+
+
+_REPLACEMENTS = {pyg_nn.GCNConv: GCNConv, pyg_nn.SAGEConv: SAGEConv, pyg_nn.GATConv: GATConv,
+                 pyg_nn.GATv2Conv: GATv2Conv, pyg_nn.GINConv: GINConv}
