@@ -1,6 +1,4 @@
 """What `mezzo.pyg.accelerate` and `mezzo.dgl.accelerate` share."""
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import NamedTuple

@@ -5,8 +5,6 @@
 
 The numbers are DGL's within rounding; dropout draws other elements.
 """
-from __future__ import annotations
-
 from typing import Any
 
 import dgl.nn.pytorch as dgl_nn

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 # What torch says of an argument of another type, and the form of the library's texts.
-_OTHER_TYPE = re.compile(r"Expected a value of type|is missing value for argument|got an unexpected")
+_OTHER_TYPE = re.compile(r"Expected a value of type|is missing value for argument")
 _OWN_TEXT = re.compile(r"[a-z]\w*: ")
 
 

@@ -16,10 +16,6 @@ from mezzo.errors import call, check
 GraphLike = Union["Graph", torch.ScriptObject]
 
 
-def _topology(kind: str, *arguments: Any) -> torch.ScriptObject:
-    return call(getattr(torch.classes.mezzo.Topology, kind), *arguments)
-
-
 class Graph:
     """An immutable structure and named tensors. Edge i runs from source src[i] to destination
     dst[i]; parallel edges and self loops are allowed.
@@ -47,34 +43,35 @@ class Graph:
         self._facts: dict[Any, Any] = {}
 
     @classmethod
+    def _of(cls, kind: str, *arguments: Any) -> Graph:
+        """arguments: those of the Topology, and the number of nodes of the other side; None: as
+        many, the same nodes."""
+        *arguments, bound, other = arguments
+        topology = call(getattr(torch.classes.mezzo.Topology, kind), *arguments,
+                        bound if other is None else other)
+        return cls(topology, is_block=None if other is None else True)
+
+    @classmethod
     def from_coo(cls, src: Tensor, dst: Tensor, num_nodes: int | None = None,
                  num_dst: int | None = None) -> Graph:
         """Edges as pairs. src, dst: integer [E]. num_nodes: the number of nodes, by default the
         largest id plus one; with num_dst that of the sources. The ids are checked and copied."""
-        def largest(*ids: Tensor) -> int:
-            return max((int(side.max()) + 1 for side in ids if side.numel() > 0), default=0)
-
         if num_nodes is None:
-            num_nodes = largest(src, dst) if num_dst is None else largest(src)
-        bound = num_nodes if num_dst is None else num_dst
-        return cls(_topology("from_coo", src, dst, num_nodes, bound),
-                   is_block=None if num_dst is None else True)
+            sides = (src, dst) if num_dst is None else (src,)
+            num_nodes = max((int(ids.max()) + 1 for ids in sides if ids.numel() > 0), default=0)
+        return cls._of("from_coo", src, dst, num_nodes, num_nodes, num_dst)
 
     @classmethod
     def from_csr(cls, indptr: Tensor, indices: Tensor, num_dst: int | None = None) -> Graph:
         """Rows by source. indptr: integer [N + 1]; indices: integer [E], the destinations; edge i
         is entry i. num_dst: by default the number of sources."""
-        bound = indptr.numel() - 1 if num_dst is None else num_dst
-        return cls(_topology("from_csr", indptr, indices, bound),
-                   is_block=None if num_dst is None else True)
+        return cls._of("from_csr", indptr, indices, indptr.numel() - 1, num_dst)
 
     @classmethod
     def from_csc(cls, indptr: Tensor, indices: Tensor, num_src: int | None = None) -> Graph:
         """Rows by destination. indptr: integer [N + 1]; indices: integer [E], the sources; edge i
         is entry i. num_src: by default the number of destinations."""
-        bound = indptr.numel() - 1 if num_src is None else num_src
-        return cls(_topology("from_csc", indptr, indices, bound),
-                   is_block=None if num_src is None else True)
+        return cls._of("from_csc", indptr, indices, indptr.numel() - 1, num_src)
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
@@ -84,12 +81,11 @@ class Graph:
               "from_pyg: expected data with an edge_index, got {}", type(data).__name__)
         graph = cls.from_coo(data.edge_index[0], data.edge_index[1], data.num_nodes)
         for name, value in data.items():
-            if name == "edge_index" or not isinstance(value, Tensor):
-                continue
-            if data.is_node_attr(name):
-                graph.ndata[name] = value
-            elif data.is_edge_attr(name):
-                graph.edata[name] = value
+            if name != "edge_index" and isinstance(value, Tensor):
+                if data.is_node_attr(name):
+                    graph.ndata[name] = value
+                elif data.is_edge_attr(name):
+                    graph.edata[name] = value
         return graph
 
     @classmethod
@@ -109,8 +105,7 @@ class Graph:
     @property
     def ndata(self) -> dict[str, Tensor]:
         """The tensors of the nodes, [N, ...]. A ValueError in a block, which has two sets."""
-        check(not self.is_block, "ndata: expected a graph of one set of nodes; a block has srcdata "
-                                 "and dstdata")
+        check(not self.is_block, "ndata: expected a graph of one set of nodes, got a block")
         return self.srcdata
 
     @property
@@ -120,8 +115,7 @@ class Graph:
 
     def num_nodes(self) -> int:
         """The number of nodes. A ValueError in a block."""
-        check(not self.is_block, "num_nodes: expected a graph of one set of nodes; a block has "
-                                 "num_src_nodes and num_dst_nodes")
+        check(not self.is_block, "num_nodes: expected a graph of one set of nodes, got a block")
         return self._num_src
 
     def num_src_nodes(self) -> int:
@@ -148,23 +142,16 @@ class Graph:
         """Edges out of each source, int64 [num_src_nodes]. Do not change it in place."""
         return self._fact("out_degrees", self.topology.out_degrees)
 
-    def reverse(self) -> Graph:
-        """The graph with each edge reversed and the same edge ids; shares arrays and tensors."""
-        other = Graph(self.topology.reverse(), is_block=self.is_block)
-        other.srcdata, other.dstdata, other.edata = self.dstdata, self.srcdata, self.edata
-        return other
-
     def to(self, device: torch.device | str) -> Graph:
         """The graph and its tensors on `device`; this graph if it is there."""
         if torch.empty(0, device=device).device == self.device:
             return self
         src, dst = self.edges()
-        topology = _topology("from_coo", src.to(device), dst.to(device), self._num_src,
-                             self._num_dst)
-        other = Graph(topology, is_block=self.is_block)
-        for own, moved in ((self.srcdata, other.srcdata), (self.dstdata, other.dstdata),
-                           (self.edata, other.edata)):
-            moved.update({name: tensor.to(device) for name, tensor in own.items()})
+        other = Graph.from_coo(src.to(device), dst.to(device), self._num_src,
+                               self._num_dst if self.is_block else None)
+        for side in ("srcdata", "dstdata", "edata"):
+            moved = {name: x.to(device) for name, x in getattr(self, side).items()}
+            getattr(other, side).update(moved)
         return other
 
     def __repr__(self) -> str:
@@ -172,12 +159,14 @@ class Graph:
                  else f"{self._num_src} nodes")
         return f"mezzo.Graph({nodes}, {self._num_edges} edges, {self.device})"
 
-    # Facts that layers ask for in each call.
-
     def _fact(self, name: Any, compute: Callable[[], Any]) -> Any:
         if name not in self._facts:
             self._facts[name] = compute()
         return self._facts[name]
+
+    def reversed_topology(self) -> torch.ScriptObject:
+        """The Topology with each edge reversed and the same edge ids."""
+        return self._fact("reverse", self.topology.reverse)
 
     def has_zero_in_degree(self) -> bool:
         """Whether some destination has no in-edge. Reads the degrees once, which synchronises."""

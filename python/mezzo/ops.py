@@ -5,8 +5,6 @@ float16 tensors; sums run in float32 (float64) and are rounded once. Targets are
 source, destination and edge. Errors are ValueError, and TypeError for an argument of another type.
 Letters in shapes: N nodes, E edges, F features, H heads, S segments.
 """
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -20,8 +18,8 @@ def gspmm(graph: GraphLike, op: str, reduce: str, lhs: Tensor | None, rhs: Tenso
           lhs_target: str = "u", rhs_target: str = "e") -> Tensor:
     """out[v] = reduce over the edges e into v of op(lhs, rhs): [num_dst, ...].
 
-    op: add, sub, mul, div, dot, copy_lhs or copy_rhs; reduce: sum, mean, max, min or prod; lhs, rhs:
-    [rows of the target, ...], broadcast as in DGL. A node without in-edges gets 0."""
+    op: add, sub, mul, div, dot, copy_lhs or copy_rhs; reduce: sum, mean, max, min or prod; lhs and
+    rhs: [rows of the target, ...], broadcast as in DGL. A node without in-edges gets 0."""
     return call(_ops.gspmm, topology_of(graph), op, reduce, lhs, rhs, lhs_target, rhs_target)
 
 
@@ -53,8 +51,8 @@ def gat_attention(graph: GraphLike, z: Tensor, score_src: Tensor, score_dst: Ten
     the softmax over the edges into v of leaky_relu(score_src[u, h] + score_dst[v, h]), after
     dropout and times the edge weight.
 
-    z: [num_src, H, F]; score_src: [num_src, H]; score_dst: [num_dst, H]; edge_weight: [E] or [E, H].
-    Returns [num_dst, H, F]."""
+    z: [num_src, H, F]; score_src: [num_src, H]; score_dst: [num_dst, H]; edge_weight: [E] or
+    [E, H]. Returns [num_dst, H, F]."""
     return call(_ops.gat_attention, topology_of(graph), z, score_src, score_dst, edge_weight,
                 negative_slope, dropout, 0, _seed(z) if dropout > 0 else None)
 

@@ -6,8 +6,6 @@
 The numbers are PyG's within rounding. Dropout of the attention draws other elements, and inside
 autocast results keep 16 bits where PyG's bias makes them float32.
 """
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -94,7 +92,6 @@ class GCNConv(pyg_nn.GCNConv):
     """PyG's GCNConv on Mezzo's operators."""
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
-        """x: [N, in]; edge_index: [2, E]; edge_weight: [E]. Returns [N, out]."""
         if not _takes(self, edge_index, x) or (edge_weight is not None and edge_weight.dim() != 1):
             return super().forward(x, edge_index, edge_weight)
         if self.in_channels > self.out_channels:
@@ -146,8 +143,6 @@ class SAGEConv(pyg_nn.SAGEConv):
     """PyG's SAGEConv on Mezzo's operators."""
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
-        """x: [N, in] or a pair [num_src, in], [num_dst, in_dst] or None; edge_index: [2, E].
-        Returns [num_dst, out]."""
         src, dst = _pair(x)
         if not _takes(self, edge_index, src, src if dst is None else dst):
             return super().forward(x, edge_index, size)
@@ -168,8 +163,6 @@ class GINConv(pyg_nn.GINConv):
     """PyG's GINConv on Mezzo's operators."""
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
-        """x: [N, in] or a pair [num_src, in], [num_dst, in] or None; edge_index: [2, E]. Returns
-        nn of [num_dst, in]."""
         src, dst = _pair(x)
         if not _takes(self, edge_index, src, src if dst is None else dst):
             return super().forward(x, edge_index, size)
@@ -182,6 +175,11 @@ def _num_dst(src: Tensor, dst: Tensor | None, size: Any) -> int:
     if dst is not None:
         return dst.shape[0]
     return src.shape[0] if size is None or size[1] is None else size[1]
+
+
+def _with_loops(module: nn.Module, edge_index: Tensor, src: Tensor, dst: Tensor) -> Graph:
+    counts = src.shape[0], dst.shape[0]
+    return _structure(edge_index, *counts, min(counts) if module.add_self_loops else 0)
 
 
 def _finish(module: nn.Module, out: Tensor, residual: Tensor | None) -> Tensor:
@@ -197,21 +195,17 @@ class GATConv(pyg_nn.GATConv):
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None,
                 return_attention_weights: bool | None = None) -> Any:
-        """x: [N, in] or a pair [num_src, in], [num_dst, in_dst]; edge_index: [2, E]. Returns
-        [num_dst, heads * out], or without concat [num_dst, out]."""
         src, dst = _pair(x)
         if not _takes(self, edge_index, src, dst) or edge_attr is not None or (
                 return_attention_weights or size is not None):
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
-        num_src, num_dst = src.shape[0], dst.shape[0]
-        graph = _structure(edge_index, num_src, num_dst,
-                           min(num_src, num_dst) if self.add_self_loops else 0)
+        graph = _with_loops(self, edge_index, src, dst)
         if self.lin is not None:
             sent = _linear(self.lin, src)
             own = None if dst is src else _linear(self.lin, dst)
         else:
             sent, own = _linear(self.lin_src, src), _linear(self.lin_dst, dst)
-        scores = attention_scores(sent, own, self.att_src, self.att_dst, num_dst)
+        scores = attention_scores(sent, own, self.att_src, self.att_dst, dst.shape[0])
         out = ops.gat_attention(graph, sent.view(-1, self.heads, self.out_channels), *scores, None,
                                 self.negative_slope, self.dropout if self.training else 0.0)
         return _finish(self, out, None if self.res is None else dst)
@@ -222,15 +216,11 @@ class GATv2Conv(pyg_nn.GATv2Conv):
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None,
                 return_attention_weights: bool | None = None) -> Any:
-        """x: [N, in] or a pair [num_src, in], [num_dst, in_dst]; edge_index: [2, E]. Returns
-        [num_dst, heads * out], or without concat [num_dst, out]."""
         src, dst = _pair(x)
         if not _takes(self, edge_index, src, dst) or edge_attr is not None or (
                 return_attention_weights):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
-        num_src, num_dst = src.shape[0], dst.shape[0]
-        graph = _structure(edge_index, num_src, num_dst,
-                           min(num_src, num_dst) if self.add_self_loops else 0)
+        graph = _with_loops(self, edge_index, src, dst)
         shape = (-1, self.heads, self.out_channels)
         sent = _linear(self.lin_l, src).view(shape)
         own = sent if self.share_weights and dst is src else _linear(self.lin_r, dst).view(shape)

@@ -16,7 +16,7 @@ LIBRARY, VERSION, PACKAGE = sys.argv[1:4]
 torch = load_torch(VERSION)
 torch.ops.load_library(LIBRARY)
 torch.set_num_threads(1)  # small graphs
-# The package of the sources with the library of the build: its __init__ would load the installed one.
+# The package of the sources with the library of the build; its __init__ loads the installed one.
 sys.modules["mezzo"] = types.ModuleType("mezzo")
 sys.modules["mezzo"].__path__ = [PACKAGE]
 import mezzo.nn as mnn  # noqa: E402
@@ -57,8 +57,7 @@ def normalised(weight=None, by_in_degrees=True):
     """D^(-1/2) A D^(-1/2)."""
     matrix = adjacency(weight)
     inward = matrix.sum(1).rsqrt()
-    outward = inward if by_in_degrees and weight is None else matrix.sum(0).clamp(min=1e-300).rsqrt()
-    outward = outward.masked_fill(matrix.sum(0) == 0, 1)
+    outward = inward if by_in_degrees and weight is None else matrix.sum(0).rsqrt()
     return inward.unsqueeze(1) * matrix * outward
 
 
@@ -82,7 +81,8 @@ def attended(logits, rows, factor=1.0):
 
 def gat(layer, x, edge_weight=1.0):
     z = layer.fc(x).view(N, -1, layer.attn_l.shape[2])
-    logits = F.leaky_relu(((z * layer.attn_l).sum(-1))[SRC] + ((z * layer.attn_r).sum(-1))[DST], 0.2)
+    sent, own = (z * layer.attn_l).sum(-1), (z * layer.attn_r).sum(-1)
+    logits = F.leaky_relu(sent[SRC] + own[DST], 0.2)
     out = attended(logits, z, edge_weight)
     if layer.res_fc is not None:
         out = out + layer.res_fc(x).view(out.shape)
@@ -292,8 +292,8 @@ class Layers(unittest.TestCase):
         for layer in (mnn.SAGEConv(IN, 3, "mean", feat_drop=0.5), mnn.APPNPConv(3, 0.2, 0.5)):
             torch.manual_seed(3)
             with torch.no_grad():
-                mean = sum(layer(GRAPH, x) for _ in range(800)) / 800
-                torch.testing.assert_close(mean, layer.eval()(GRAPH, x), rtol=0.1, atol=0.15)
+                mean = sum(layer(GRAPH, x) for _ in range(300)) / 300
+                torch.testing.assert_close(mean, layer.eval()(GRAPH, x), rtol=0.1, atol=0.25)
 
     def test_sgconv_caches_its_rows(self):
         layer, x = mnn.SGConv(IN, 3, 2, cached=True), numbers(N, IN).float()
@@ -319,7 +319,7 @@ class Graphs(unittest.TestCase):
             self.assertEqual((graph.num_nodes(), graph.num_edges()), (4, 4))
             self.assertEqual(graph.in_degrees().tolist(), [0, 1, 3, 0])
             self.assertEqual(graph.out_degrees().tolist(), [2, 1, 0, 1])
-            self.assertEqual([side.tolist() for side in graph.edges()], [src.tolist(), dst.tolist()])
+            self.assertTrue(all(map(torch.equal, graph.edges(), (src, dst))))
             self.assertEqual(repr(graph), "mezzo.Graph(4 nodes, 4 edges, cpu)")
 
     def test_a_block_has_two_sets_of_rows(self):

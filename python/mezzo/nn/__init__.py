@@ -1,9 +1,8 @@
 """Layers with DGL's arguments, parameter names and initialisation: a state dict of DGL's layer
 loads. Each takes a `mezzo.Graph` (or a Topology) and runs the operators that the C++ layer runs."""
-from mezzo.nn.aggregation import EdgeConv, GINConv, SAGEConv
+from mezzo.nn.aggregation import (EdgeConv, EdgeWeightNorm, GatedGraphConv, GINConv, GraphConv,
+                                  SAGEConv)
 from mezzo.nn.attention import DotGatConv, GATConv, GATv2Conv
-from mezzo.nn.gated_graph_conv import GatedGraphConv
-from mezzo.nn.graph_conv import EdgeWeightNorm, GraphConv
 from mezzo.nn.propagation import APPNPConv, ChebConv, GCN2Conv, SGConv, TAGConv
 
 __all__ = ["APPNPConv", "ChebConv", "DotGatConv", "EdgeConv", "EdgeWeightNorm", "GATConv",

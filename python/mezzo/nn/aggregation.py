@@ -1,15 +1,95 @@
 """Layers that reduce the rows of the in-neighbours and transform the result."""
-from __future__ import annotations
-
 from typing import Any, Callable
 
 import torch
 from torch import Tensor, nn
 
 from mezzo import ops
-from mezzo.graph import Graph, as_graph
+from mezzo.errors import check
+from mezzo.graph import Graph, as_graph, kept
 from mezzo.nn import support
 from mezzo.nn.support import Activation, Features, GraphModule, Rows
+
+
+class EdgeWeightNorm(nn.Module):
+    """Edge weights divided by their sums at the ends of the edges: of edge (u, v) "both"
+    sqrt(out(u) in(v)), "right" in(v), "none" 1. No parameters."""
+
+    def __init__(self, norm: str = "both", eps: float = 0.0) -> None:
+        super().__init__()
+        support.check_option("EdgeWeightNorm", "norm", norm, ("both", "right", "none"))
+        self._norm, self._eps = norm, eps
+
+    def forward(self, graph: Any, edge_weight: Tensor) -> Tensor:
+        """edge_weight: floating [E] or [E, 1], positive for "both" (reading the signs
+        synchronises). Returns [E] of its dtype, computed in float64."""
+        graph = as_graph(graph)
+        weight = support.edge_factors("EdgeWeightNorm", graph, edge_weight, torch.float64)
+        if self._norm != "none":
+            support.check_weight_signs("EdgeWeightNorm", weight, self._norm == "both")
+        return support.normalised(graph, weight, self._norm, self._eps).to(edge_weight.dtype)
+
+
+class GraphConv(GraphModule):
+    """Graph convolution (Kipf & Welling, ICLR'17). Parameters: `weight` [in, out] (Glorot uniform),
+    `bias` [out] (zeros). norm: "both" divides a message by sqrt(d_out(u) d_in(v)), "right" by
+    d_in(v), "left" by d_out(u). Multiplies before it sums if out is the smaller."""
+
+    def __init__(self, in_feats: int, out_feats: int, norm: str = "both", weight: bool = True,
+                 bias: bool = True, activation: Activation = None,
+                 allow_zero_in_degree: bool = False) -> None:
+        super().__init__()
+        support.check_option("GraphConv", "norm", norm, ("none", "both", "right", "left"))
+        self._in_feats, self._out_feats = in_feats, out_feats
+        self._norm = norm
+        self._allow_zero_in_degree = allow_zero_in_degree
+        self.register_parameter(
+            "weight", nn.Parameter(torch.empty(in_feats, out_feats)) if weight else None)
+        self.register_parameter("bias", nn.Parameter(torch.empty(out_feats)) if bias else None)
+        self._activation = activation
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.weight is not None:
+            nn.init.xavier_uniform_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, graph: Any, feat: Features, weight: Tensor | None = None,
+                edge_weight: Tensor | None = None) -> Tensor:
+        """feat: [num_src, in] (of a pair only the sources are read); weight: [in, out], in place of
+        the parameter if the layer has none; edge_weight: [E]. Returns [num_dst, out]."""
+        feat = feat[0] if isinstance(feat, (tuple, list)) else feat
+        graph = as_graph(graph)
+        support.check_rows("GraphConv", feat, graph.num_src_nodes(), self._in_feats)
+        self._check_in_degrees(graph)
+        factors = support.edge_factors("GraphConv", graph, edge_weight, support.scale_dtype(feat))
+        weight = self._weight_or(weight)
+        if weight is None:
+            out = support.add_parameter(self._sum(graph, feat, factors), self.bias)
+        elif self._in_feats > self._out_feats:
+            out = self._sum(graph, ops.linear(feat, weight.t()), factors)
+            out = support.add_parameter(out, self.bias)
+        else:
+            out = ops.linear(self._sum(graph, feat, factors), weight.t(), self.bias)
+        return support.activate(self._activation, out)
+
+    def _weight_or(self, weight: Tensor | None) -> Tensor | None:
+        if weight is None:
+            return self.weight
+        shape = (self._in_feats, self._out_feats)
+        check(self.weight is None, "GraphConv: expected no weight, because the layer has one")
+        check(weight.shape == shape, "GraphConv: expected weight {}, got {}", list(shape), weight)
+        return weight
+
+    def _sum(self, graph: Graph, x: Tensor, edge_weight: Tensor | None) -> Tensor:
+        power, dtype = -0.5 if self._norm == "both" else -1.0, support.scale_dtype(x)
+        src = dst = None
+        if self._norm in ("both", "left"):
+            src = graph.degree_factors("out", power, dtype)
+        if self._norm in ("both", "right"):
+            dst = graph.degree_factors("in", power, dtype)
+        return ops.scaled_sum(graph, x, edge_weight, src, dst)
 
 
 class SAGEConv(GraphModule):
@@ -27,7 +107,8 @@ class SAGEConv(GraphModule):
         super().__init__()
         support.check_option("SAGEConv", "aggregator_type", aggregator_type,
                              ("mean", "gcn", "pool"))
-        self._in_src_feats, self._in_dst_feats = support.widths(in_feats)
+        pair = in_feats if isinstance(in_feats, tuple) else (in_feats, in_feats)
+        self._in_src_feats, self._in_dst_feats = pair
         self._out_feats = out_feats
         self._aggre_type = aggregator_type
         self.norm = norm
@@ -45,10 +126,9 @@ class SAGEConv(GraphModule):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reinitializes the weights."""
         for name in ("fc_pool", "fc_self", "fc_neigh"):
             if hasattr(self, name):
-                nn.init.xavier_uniform_(getattr(self, name).weight, gain=support.RELU_GAIN)
+                support.reset(nn.init.xavier_uniform_, getattr(self, name).weight)
 
     def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None) -> Tensor:
         """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]; edge_weight:
@@ -158,22 +238,82 @@ class EdgeConv(GraphModule):
         result = rows.src.dtype
         if torch.is_autocast_enabled(device) and result != torch.float64:
             result = torch.get_autocast_dtype(device)
-        messages = self._reduced_messages(graph, rows, largest=not self.batch_norm).to(result)
-        if not self.batch_norm:
-            return messages
-        return ops.gspmm(graph, "copy_rhs", "max", None, self.bn(messages))
-
-    def _reduced_messages(self, graph: Graph, rows: Rows, largest: bool) -> Tensor:
         # theta(h_v - h_u) + phi(h_v) = (theta + phi)(h_v) - theta(h_u), the bias of theta with v's
         # part. The halves may be large beside their difference: 16 bits would lose it.
-        with torch.autocast(rows.src.device.type, enabled=False):
-            dtype = support.scale_dtype(rows.src)
-            theta, phi = self.theta, self.phi
+        with torch.autocast(device, enabled=False):
+            dtype, theta, phi = support.scale_dtype(rows.src), self.theta, self.phi
             weight = theta.weight.to(dtype)
             sent = ops.linear(rows.src.to(dtype), weight)
             own = ops.linear(support.first_rows(rows.dst, graph.num_dst_nodes()).to(dtype),
-                             weight + phi.weight.to(dtype), theta.bias.to(dtype)
-                             + phi.bias.to(dtype))
-            if largest:
-                return ops.gspmm(graph, "sub", "max", own, sent, "v", "u")
-            return ops.gsddmm(graph, "sub", own, sent, "v", "u")
+                             weight + phi.weight, theta.bias.to(dtype) + phi.bias)
+            if not self.batch_norm:
+                return ops.gspmm(graph, "sub", "max", own, sent, "v", "u").to(result)
+            messages = ops.gsddmm(graph, "sub", own, sent, "v", "u").to(result)
+        return ops.gspmm(graph, "copy_rhs", "max", None, self.bn(messages))
+
+
+class GatedGraphConv(GraphModule):
+    """Gated graph convolution (Li et al., ICLR'16): from the input padded with zeros, n_steps times
+    a_v = sum over the edges e = (u, v) of linears[type of e](h_u), h_v = GRU(a_v, h_v). Parameters:
+    `linears.i` [out, out] (Glorot normal for ReLU, bias zeros) and a GRUCell `gru`."""
+
+    def __init__(self, in_feats: int, out_feats: int, n_steps: int, n_etypes: int,
+                 bias: bool = True) -> None:
+        super().__init__()
+        check(in_feats <= out_feats, "GatedGraphConv: expected out_feats of at least in_feats, {}, "
+              "got {}", in_feats, out_feats)
+        self._in_feats, self._out_feats = in_feats, out_feats
+        self._n_steps, self._n_etypes = n_steps, n_etypes
+        self.linears = nn.ModuleList(nn.Linear(out_feats, out_feats) for _ in range(n_etypes))
+        self.gru = nn.GRUCell(out_feats, out_feats, bias=bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        self.gru.reset_parameters()
+        support.reset(nn.init.xavier_normal_, *self.linears)
+
+    def forward(self, graph: Any, feat: Tensor, etypes: Tensor | None = None) -> Tensor:
+        """feat: [N, in]; etypes: integer [E] in [0, n_etypes), which synchronises; may be None for
+        one type. Returns [N, out]."""
+        graph, rows = self._checked(graph, feat, self._in_feats)
+        support.check_one_node_set("GatedGraphConv", graph)
+        parts = self._parts(graph, etypes)
+        state = nn.functional.pad(rows.src, (0, self._out_feats - self._in_feats))
+        for _ in range(self._n_steps):
+            received = [ops.gspmm(part, "copy_lhs", "sum",
+                                  ops.linear(state, linear.weight, linear.bias))
+                        for linear, part in parts]
+            total = sum(received[1:], received[0]) if received else torch.zeros_like(state)
+            state = self._gru_step(total, state)
+        return state
+
+    def _parts(self, graph: Graph, etypes: Tensor | None) -> list[tuple[nn.Module, Graph]]:
+        """The linear layer and the edges of each type that has some."""
+        check(etypes is not None or self._n_etypes == 1, "GatedGraphConv: expected etypes [{}], "
+              "because there are {} types, got none", graph.num_edges(), self._n_etypes)
+        if etypes is not None:
+            check(etypes.shape == (graph.num_edges(),) and not etypes.is_floating_point()
+                  and not bool(((etypes < 0) | (etypes >= self._n_etypes)).any()),
+                  "GatedGraphConv: expected integer etypes [{}] in [0, {}), got {}",
+                  graph.num_edges(), self._n_etypes, etypes)
+        if self._n_etypes == 1:
+            return [(self.linears[0], graph)]
+        topology, graphs = kept(etypes, self._n_etypes, lambda: self._split(graph, etypes))
+        if topology is not graph.topology:  # the same types for another graph
+            graphs = self._split(graph, etypes)[1]
+        return [(linear, part) for linear, part in zip(self.linears, graphs) if part.num_edges()]
+
+    def _split(self, graph: Graph, etypes: Tensor) -> tuple[torch.ScriptObject, list[Graph]]:
+        src, dst = graph.edges()
+        ids = [(etypes == i).nonzero().squeeze(1) for i in range(self._n_etypes)]
+        return graph.topology, [Graph.from_coo(src[part], dst[part], graph.num_src_nodes())
+                                for part in ids]
+
+    def _gru_step(self, x: Tensor, h: Tensor) -> Tensor:
+        cell = self.gru
+        x_parts = ops.linear(x, cell.weight_ih, cell.bias_ih).chunk(3, 1)
+        h_parts = ops.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
+        reset = torch.sigmoid(x_parts[0] + h_parts[0])
+        update = torch.sigmoid(x_parts[1] + h_parts[1])
+        candidate = torch.tanh(x_parts[2] + reset * h_parts[2])
+        return candidate + update * (h.to(candidate.dtype) - candidate)

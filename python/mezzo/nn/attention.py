@@ -1,6 +1,4 @@
 """Layers that weight the rows of the in-neighbours by attention."""
-from __future__ import annotations
-
 import math
 from typing import Any, Union
 
@@ -45,9 +43,21 @@ class _AttentionModule(GraphModule):
     def _set_sizes(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
                    allow_zero_in_degree: bool) -> None:
         self._num_heads = num_heads
-        self._in_src_feats, self._in_dst_feats = support.widths(in_feats)
+        pair = in_feats if isinstance(in_feats, tuple) else (in_feats, in_feats)
+        self._in_src_feats, self._in_dst_feats = pair
         self._out_feats = out_feats
         self._allow_zero_in_degree = allow_zero_in_degree
+
+    def _set_options(self, feat_drop: float, attn_drop: float, negative_slope: float,
+                     residual: bool, activation: Activation, bias: bool) -> None:
+        width = self._num_heads * self._out_feats
+        self.feat_drop = nn.Dropout(feat_drop)
+        self.attn_drop = nn.Dropout(attn_drop)
+        self.leaky_relu = nn.LeakyReLU(negative_slope)
+        self.res_fc = nn.Identity() if residual else None
+        if residual and self._in_dst_feats != width:
+            self.res_fc = nn.Linear(self._in_dst_feats, width, bias=bias)
+        self.activation = activation
 
     def _set_projections(self, in_feats: int | tuple[int, int]) -> None:
         width = self._out_feats * self._num_heads
@@ -92,33 +102,19 @@ class GATConv(_AttentionModule):
         super().__init__()
         self._set_sizes(in_feats, out_feats, num_heads, allow_zero_in_degree)
         self._set_projections(in_feats)
-        width = num_heads * out_feats
         self.attn_l = nn.Parameter(torch.empty(1, num_heads, out_feats))
         self.attn_r = nn.Parameter(torch.empty(1, num_heads, out_feats))
-        self.feat_drop = nn.Dropout(feat_drop)
-        self.attn_drop = nn.Dropout(attn_drop)
-        self.leaky_relu = nn.LeakyReLU(negative_slope)
-        self.has_linear_res = residual and self._in_dst_feats != width
-        self.has_explicit_bias = bias and not self.has_linear_res
-        if self.has_linear_res:
-            self.res_fc = nn.Linear(self._in_dst_feats, width, bias=bias)
-        else:
-            self.res_fc = nn.Identity() if residual else None
+        self._set_options(feat_drop, attn_drop, negative_slope, residual, activation, bias)
+        has_own_bias = bias and not isinstance(self.res_fc, nn.Linear)
         self.register_parameter(
-            "bias", nn.Parameter(torch.empty(width)) if self.has_explicit_bias else None)
-        self.activation = activation
+            "bias", nn.Parameter(torch.empty(num_heads * out_feats)) if has_own_bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reinitializes the parameters."""
         linears = [getattr(self, name, None) for name in ("fc", "fc_src", "fc_dst", "res_fc")]
-        for weight in [part.weight for part in linears if isinstance(part, nn.Linear)]:
-            nn.init.xavier_normal_(weight, gain=support.RELU_GAIN)
-        nn.init.xavier_normal_(self.attn_l, gain=support.RELU_GAIN)
-        nn.init.xavier_normal_(self.attn_r, gain=support.RELU_GAIN)
-        bias = self.res_fc.bias if self.has_linear_res else self.bias
-        if bias is not None:
-            nn.init.zeros_(bias)
+        support.reset(nn.init.xavier_normal_, *linears, self.attn_l, self.attn_r)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None,
                 get_attention: bool = False) -> Result:
@@ -177,26 +173,12 @@ class GATv2Conv(_AttentionModule):
         else:
             self.fc_dst = nn.Linear(self._in_dst_feats, width, bias=bias)
         self.attn = nn.Parameter(torch.empty(1, num_heads, out_feats))
-        self.feat_drop = nn.Dropout(feat_drop)
-        self.attn_drop = nn.Dropout(attn_drop)
-        self.leaky_relu = nn.LeakyReLU(negative_slope)
-        if residual and self._in_dst_feats != width:
-            self.res_fc = nn.Linear(self._in_dst_feats, width, bias=bias)
-        else:
-            self.res_fc = nn.Identity() if residual else None
-        self.activation = activation
+        self._set_options(feat_drop, attn_drop, negative_slope, residual, activation, bias)
         self.share_weights = share_weights
-        self.bias = bias
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reinitializes the parameters."""
-        for part in (self.fc_src, self.fc_dst, self.res_fc):
-            if isinstance(part, nn.Linear):
-                nn.init.xavier_normal_(part.weight, gain=support.RELU_GAIN)
-                if part.bias is not None:
-                    nn.init.zeros_(part.bias)
-        nn.init.xavier_normal_(self.attn, gain=support.RELU_GAIN)
+        support.reset(nn.init.xavier_normal_, self.fc_src, self.fc_dst, self.res_fc, self.attn)
 
     def forward(self, graph: Any, feat: Features, get_attention: bool = False) -> Result:
         """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]. Returns
@@ -219,9 +201,9 @@ class GATv2Conv(_AttentionModule):
 
 
 class DotGatConv(_AttentionModule):
-    """Graph attention by dot products (Vaswani et al., NeurIPS'17): per head z = fc(h), logits z_u .
-    z_v / sqrt(out), softmax over the edges into v, weighted sum of z_u. Parameter: `fc.weight`
-    [H out, in], or of a pair of in_feats `fc_src.weight` and `fc_dst.weight`."""
+    """Graph attention by dot products (Vaswani et al., NeurIPS'17): per head z = fc(h), logits
+    z_u . z_v / sqrt(out), softmax over the edges into v, weighted sum of z_u. Parameter:
+    `fc.weight` [H out, in], or of a pair of in_feats `fc_src.weight` and `fc_dst.weight`."""
 
     def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
                  allow_zero_in_degree: bool = False) -> None:

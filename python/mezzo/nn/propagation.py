@@ -1,7 +1,7 @@
 """Layers that multiply rows by the normalised adjacency matrix, once or several times.
 
-P = D^(-1/2) A D^(-1/2), with in-degrees of at least 1 on both sides; with edge weights A holds them,
-and the degrees are their sums into a destination and out of a source.
+P = D^(-1/2) A D^(-1/2), with in-degrees of at least 1 on both sides; with edge weights A holds
+them, and the degrees are their sums into a destination and out of a source.
 """
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _linear_by_blocks(x: Tensor, weight: Tensor, count: int) -> tuple[Tensor, ..
 class _PropagationModule(GraphModule):
     def _square(self, graph: Any, feat: Any, width: int) -> tuple[Graph, Tensor]:
         graph, rows = self._checked(graph, feat, width)
-        support.check_one_node_set(self._name(), graph)
+        support.check_one_node_set(type(self).__name__, graph)
         return graph, rows.src
 
 
@@ -99,7 +99,6 @@ class SGConv(_PropagationModule):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reinitializes the parameters."""
         nn.init.xavier_uniform_(self.fc.weight)
         if self.fc.bias is not None:
             nn.init.zeros_(self.fc.bias)
@@ -131,8 +130,8 @@ class SGConv(_PropagationModule):
 
 class TAGConv(_PropagationModule):
     """Topology adaptive graph convolution (Du et al., 2017): lin of [h, P h, ..., P^k h].
-    Parameters: `lin.weight` [out, (k + 1) in] (Glorot normal for ReLU), `lin.bias` [out]. Multiplies
-    first, by Horner's rule, if out is the smaller."""
+    Parameters: `lin.weight` [out, (k + 1) in] (Glorot normal for ReLU), `lin.bias` [out].
+    Multiplies first, by Horner's rule, if out is the smaller."""
 
     def __init__(self, in_feats: int, out_feats: int, k: int = 2, bias: bool = True,
                  activation: Activation = None) -> None:
@@ -144,8 +143,7 @@ class TAGConv(_PropagationModule):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reinitializes the weight."""
-        nn.init.xavier_normal_(self.lin.weight, gain=support.RELU_GAIN)
+        support.reset(nn.init.xavier_normal_, self.lin.weight)
 
     def forward(self, graph: Any, feat: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """feat: [N, in]; edge_weight: positive [E] (reading the signs synchronises). Returns
@@ -229,15 +227,12 @@ class ChebConv(_PropagationModule):
     @staticmethod
     def _clenshaw(products: tuple[Tensor, ...], once: Callable[[Tensor], Tensor],
                   twice: Callable[[Tensor], Tensor]) -> Tensor:
-        following, second = None, None
-        for i in reversed(range(len(products))):
-            total = products[i]
-            if following is not None:
-                total = total + (once if i == 0 else twice)(following)
-            if second is not None:
-                total = total - second
-            following, second = total, following
-        return following
+        *earlier, out = products
+        after = None
+        for i in reversed(range(len(earlier))):
+            total = earlier[i] + (once if i == 0 else twice)(out)
+            out, after = total if after is None else total - after, out
+        return out
 
     @staticmethod
     def _laplacian(graph: Graph, feat: Tensor, lambda_max: Any
@@ -256,14 +251,12 @@ class ChebConv(_PropagationModule):
         ratio = 2 / (lambda_max.squeeze() if count == 1 else lambda_max).detach().double()
         shift = ratio - 1 if ratio.dim() == 0 else (ratio - 1).unsqueeze(1)
 
-        def shifted(propagation: Propagation, factor: float) -> Callable[[Tensor], Tensor]:
-            def apply(x: Tensor) -> Tensor:
-                total = propagation(x)
-                return torch.addcmul(total, x.to(total.dtype), shift.to(total.dtype), value=factor)
+        once, twice = step.times(-ratio), step.times(-2 * ratio)
 
-            return apply
+        def shifted(total: Tensor, x: Tensor, factor: float) -> Tensor:
+            return torch.addcmul(total, x.to(total.dtype), shift.to(total.dtype), value=factor)
 
-        return shifted(step.times(-ratio), 1), shifted(step.times(-2 * ratio), 2)
+        return lambda x: shifted(once(x), x, 1), lambda x: shifted(twice(x), x, 2)
 
 
 class GCN2Conv(_PropagationModule):
@@ -279,22 +272,17 @@ class GCN2Conv(_PropagationModule):
         check(layer >= 1 and lambda_ / layer > -1, "GCN2Conv: expected layer of at least 1 and "
               "lambda_ above its negative, got {} and {}", layer, lambda_)
         self._in_feats = in_feats
-        self._project_initial_features = project_initial_features
         self.alpha, self.beta = alpha, math.log1p(lambda_ / layer)
-        self._bias = bias
         self._activation = activation
         self._allow_zero_in_degree = allow_zero_in_degree
 
-        def matrix() -> nn.Parameter:
-            return nn.Parameter(torch.empty(in_feats, in_feats))
-
-        self.weight1 = matrix()
-        self.register_parameter("weight2", None if project_initial_features else matrix())
+        self.weight1 = nn.Parameter(torch.empty(in_feats, in_feats))
+        self.register_parameter("weight2", None if project_initial_features else
+                                nn.Parameter(torch.empty(in_feats, in_feats)))
         self.register_parameter("bias", nn.Parameter(torch.empty(in_feats)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reinitializes the parameters."""
         nn.init.normal_(self.weight1)
         if self.weight2 is not None:
             nn.init.normal_(self.weight2)
@@ -319,6 +307,3 @@ class GCN2Conv(_PropagationModule):
             weight = torch.cat([self.weight2 * (self.alpha * self.beta), own])
             product = _linear_of_terms([first, received], weight.t(), self.bias)
         return support.activate(self._activation, torch.add(product, total, alpha=1 - self.beta))
-
-    def extra_repr(self) -> str:
-        return f"in={self._in_feats}, alpha={self.alpha}, beta={self.beta}"

@@ -25,15 +25,13 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, feat: Features) -> Rows:
-        if isinstance(feat, (tuple, list)):
-            return cls(feat[0], feat[1], True)
-        return cls(feat, feat, False)
+        return cls(*feat, True) if isinstance(feat, (tuple, list)) else cls(feat, feat, False)
 
     def dropped(self, dropout: nn.Dropout, training: bool) -> Rows:
         """With dropout of the tensor, or of both tensors of a pair."""
         src = ops.dropout(self.src, dropout.p, training)
-        return Rows(src, ops.dropout(self.dst, dropout.p, training) if self.is_pair else src,
-                    self.is_pair)
+        dst = ops.dropout(self.dst, dropout.p, training) if self.is_pair else src
+        return Rows(src, dst, self.is_pair)
 
 
 class GraphModule(nn.Module):
@@ -45,13 +43,11 @@ class GraphModule(nn.Module):
         """Whether a node without in-edges is allowed; otherwise it is an error."""
         self._allow_zero_in_degree = set_value
 
-    def _name(self) -> str:
-        return type(self).__name__
-
-    def _checked(self, graph: Any, feat: Any, src_feats: int, dst_feats: int | None = None) -> tuple[Graph, Rows]:
+    def _checked(self, graph: Any, feat: Any, src_feats: int,
+                 dst_feats: int | None = None) -> tuple[Graph, Rows]:
         """The graph and the rows, [num_src, src_feats], or a pair with [num_dst, dst_feats]."""
         graph, rows = as_graph(graph), Rows.of(feat)
-        name, dst_feats = self._name(), src_feats if dst_feats is None else dst_feats
+        name, dst_feats = type(self).__name__, src_feats if dst_feats is None else dst_feats
         check_rows(name, rows.src, graph.num_src_nodes(), src_feats)
         if rows.is_pair:
             check_rows(name, rows.dst, graph.num_dst_nodes(), dst_feats)
@@ -67,7 +63,7 @@ class GraphModule(nn.Module):
         """Every destination must have an in-edge, unless the layer allows otherwise."""
         check(self._allow_zero_in_degree or not graph.has_zero_in_degree(),
               "{}: expected an in-edge of every destination, got nodes without in-edges; add self "
-              "loops or set allow_zero_in_degree", self._name())
+              "loops or set allow_zero_in_degree", type(self).__name__)
 
 
 def check_rows(layer: str, feat: Any, num_rows: int, width: int) -> None:
@@ -135,7 +131,7 @@ def normalised(graph: Graph, weight: Tensor, norm: str, eps: float = 0.0) -> Ten
 
     result = weight
     if norm in ("both", "left"):
-        result = ops.gsddmm(graph, "mul", result, inverse(graph.topology.reverse()), "e", "u")
+        result = ops.gsddmm(graph, "mul", result, inverse(graph.reversed_topology()), "e", "u")
     if norm in ("both", "right"):
         result = ops.gsddmm(graph, "mul", result, inverse(graph), "e", "v")
     return result
@@ -152,12 +148,8 @@ def add_parameter(x: Tensor, parameter: Tensor | None) -> Tensor:
 
 
 def activate(activation: Activation, x: Tensor) -> Tensor:
+    """activation(x), or x if there is none."""
     return x if activation is None else activation(x)
-
-
-def widths(in_feats: int | tuple[int, int]) -> tuple[int, int]:
-    """The widths of sources and destinations."""
-    return in_feats if isinstance(in_feats, tuple) else (in_feats, in_feats)
 
 
 def check_option(layer: str, name: str, value: Any, allowed: tuple[str, ...]) -> None:
@@ -166,4 +158,10 @@ def check_option(layer: str, name: str, value: Any, allowed: tuple[str, ...]) ->
           ", ".join(allowed), repr(value))
 
 
-RELU_GAIN = nn.init.calculate_gain("relu")
+def reset(init: Callable[..., Any], *parts: Any) -> None:
+    """Initialises the weight of each linear layer, or the parameter, for ReLU, and biases to 0."""
+    for part in parts:
+        if isinstance(part, (nn.Linear, nn.Parameter)):
+            init(getattr(part, "weight", part), gain=nn.init.calculate_gain("relu"))
+        if getattr(part, "bias", None) is not None:
+            nn.init.zeros_(part.bias)
