@@ -1,7 +1,4 @@
-"""Graphs: a structure, and the tensors of its nodes and edges.
-
-Letters in shapes: N nodes, E edges.
-"""
+"""Graphs: a structure, and the tensors of its nodes and edges."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -18,11 +15,8 @@ GraphLike = Union["Graph", torch.ScriptObject]
 
 class Graph:
     """An immutable structure and named tensors. Edge i runs from source src[i] to destination
-    dst[i]; parallel edges and self loops are allowed.
-
-    Sources and destinations are one set of nodes, or, in a block of a mini-batch and in a
-    bipartite graph, two. The structure builds rows by source and by destination when they are first
-    needed, and keeps them: make a graph once and reuse it.
+    dst[i]. Sources and destinations are one set of N nodes, or, in a block of a mini-batch and in
+    a bipartite graph, two. Make a graph once and reuse it: it keeps what it builds.
 
     Attributes:
         topology: the `torch.classes.mezzo.Topology` that `torch.ops.mezzo` takes.
@@ -175,11 +169,9 @@ class Graph:
     def degree_factors(self, side: str, power: float, dtype: torch.dtype) -> Tensor:
         """max(d, 1) ** power of the "in"-degrees of the destinations or the "out"-degrees of the
         sources: [num_dst_nodes] or [num_src_nodes] of dtype. Do not change it in place."""
-        def compute() -> Tensor:
-            degrees = self.in_degrees() if side == "in" else self.out_degrees()
-            return degrees.clamp(min=1).to(torch.float64).pow(power).to(dtype)
-
-        return self._fact((side, power, dtype), compute)
+        degrees = self.in_degrees() if side == "in" else self.out_degrees()
+        return self._fact((side, power, dtype),
+                          lambda: degrees.clamp(min=1).double().pow(power).to(dtype))
 
 
 def as_graph(graph: Any) -> Graph:

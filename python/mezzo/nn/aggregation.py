@@ -12,8 +12,8 @@ from mezzo.nn.support import Activation, Features, GraphModule, Rows
 
 
 class EdgeWeightNorm(nn.Module):
-    """Edge weights divided by their sums at the ends of the edges: of edge (u, v) "both"
-    sqrt(out(u) in(v)), "right" in(v), "none" 1. No parameters."""
+    """Edge weights divided by their sums at the ends (u, v) of the edges: "both" by sqrt(out(u)
+    in(v)), "right" by in(v), "none" by 1. No parameters."""
 
     def __init__(self, norm: str = "both", eps: float = 0.0) -> None:
         super().__init__()
@@ -234,8 +234,7 @@ class EdgeConv(GraphModule):
         [num_dst, out]."""
         graph, rows = self._checked(g, feat, self.theta.in_features)
         self._check_in_degrees(graph)
-        device = rows.src.device.type
-        result = rows.src.dtype
+        device, result = rows.src.device.type, rows.src.dtype
         if torch.is_autocast_enabled(device) and result != torch.float64:
             result = torch.get_autocast_dtype(device)
         # theta(h_v - h_u) + phi(h_v) = (theta + phi)(h_v) - theta(h_u), the bias of theta with v's
@@ -289,15 +288,13 @@ class GatedGraphConv(GraphModule):
 
     def _parts(self, graph: Graph, etypes: Tensor | None) -> list[tuple[nn.Module, Graph]]:
         """The linear layer and the edges of each type that has some."""
-        check(etypes is not None or self._n_etypes == 1, "GatedGraphConv: expected etypes [{}], "
-              "because there are {} types, got none", graph.num_edges(), self._n_etypes)
-        if etypes is not None:
-            check(etypes.shape == (graph.num_edges(),) and not etypes.is_floating_point()
-                  and not bool(((etypes < 0) | (etypes >= self._n_etypes)).any()),
-                  "GatedGraphConv: expected integer etypes [{}] in [0, {}), got {}",
-                  graph.num_edges(), self._n_etypes, etypes)
         if self._n_etypes == 1:
             return [(self.linears[0], graph)]
+        check(etypes is not None and etypes.shape == (graph.num_edges(),)
+              and not etypes.is_floating_point()
+              and not bool(((etypes < 0) | (etypes >= self._n_etypes)).any()),
+              "GatedGraphConv: expected integer etypes [{}] in [0, {}), got {}",
+              graph.num_edges(), self._n_etypes, etypes)
         topology, graphs = kept(etypes, self._n_etypes, lambda: self._split(graph, etypes))
         if topology is not graph.topology:  # the same types for another graph
             graphs = self._split(graph, etypes)[1]

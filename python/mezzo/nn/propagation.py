@@ -49,12 +49,11 @@ class Propagation:
         """Drops each edge with this probability and divides the others by 1 - probability."""
         if not training or probability == 0:
             return self
-        if self.weight is None:
-            whole = torch.ones(self.graph.num_edges(), dtype=torch.float64,
-                               device=self.dst_scale.device)
-        else:  # float64: autocast would round what remains to 16 bits
-            whole = self.weight.to(torch.float64)
-        return self._copy(weight=ops.dropout(whole, probability).to(self.dtype))
+        whole = self.weight
+        if whole is None:
+            whole = torch.ones(self.graph.num_edges(), device=self.dst_scale.device)
+        # In float64: autocast would round what remains to 16 bits.
+        return self._copy(weight=ops.dropout(whole.double(), probability).to(self.dtype))
 
     def __call__(self, x: Tensor) -> Tensor:
         return ops.scaled_sum(self.graph, x, self.weight, self.src_scale, self.dst_scale)
@@ -83,9 +82,8 @@ class _PropagationModule(GraphModule):
 
 class SGConv(_PropagationModule):
     """Simplified graph convolution (Wu et al., ICML'19): fc(norm(P^k h)). Parameters: `fc.weight`
-    [out, in] (Glorot uniform), `fc.bias` [out] (zeros). cached: computes P^k h once, for one graph
-    with fixed features, as DGL does; `clear_cache()` allows others. Multiplies first if out is the
-    smaller, unless cached or norm is set."""
+    [out, in] (Glorot uniform), `fc.bias` [out] (zeros). cached: keeps the rows of the first call,
+    as DGL does, until `clear_cache()`."""
 
     def __init__(self, in_feats: int, out_feats: int, k: int = 1, cached: bool = False,
                  bias: bool = True, norm: Callable[[Tensor], Tensor] | None = None,
@@ -115,8 +113,8 @@ class SGConv(_PropagationModule):
         if self._cached_h is not None:
             return ops.linear(self._cached_h, self.fc.weight, self.fc.bias)
         step = Propagation("SGConv", graph, support.scale_dtype(feat), edge_weight)
-        narrows = self.fc.in_features > self.fc.out_features
-        first = narrows and not self._cached and self.norm is None
+        first = (self.fc.in_features > self.fc.out_features and not self._cached
+                 and self.norm is None)
         rows = ops.linear(feat, self.fc.weight) if first else feat
         for _ in range(self._k):
             rows = step(rows)
@@ -130,8 +128,7 @@ class SGConv(_PropagationModule):
 
 class TAGConv(_PropagationModule):
     """Topology adaptive graph convolution (Du et al., 2017): lin of [h, P h, ..., P^k h].
-    Parameters: `lin.weight` [out, (k + 1) in] (Glorot normal for ReLU), `lin.bias` [out].
-    Multiplies first, by Horner's rule, if out is the smaller."""
+    Parameters: `lin.weight` [out, (k + 1) in] (Glorot normal for ReLU), `lin.bias` [out]."""
 
     def __init__(self, in_feats: int, out_feats: int, k: int = 2, bias: bool = True,
                  activation: Activation = None) -> None:
@@ -192,8 +189,7 @@ class APPNPConv(_PropagationModule):
 class ChebConv(_PropagationModule):
     """Chebyshev spectral convolution (Defferrard et al., NeurIPS'16): linear of [T_0 h, ...,
     T_(k-1) h], T_0 h = h, T_1 h = L h, T_i h = 2 L T_(i-1) h - T_(i-2) h, with r = 2 / lambda_max
-    and L = (r - 1) I - r P. Parameters: `linear.weight` [out, k in], `linear.bias` [out].
-    Multiplies first, by Clenshaw's rule, if out is the smaller."""
+    and L = (r - 1) I - r P. Parameters: `linear.weight` [out, k in], `linear.bias` [out]."""
 
     def __init__(self, in_feats: int, out_feats: int, k: int,
                  activation: Activation = nn.functional.relu, bias: bool = True) -> None:
@@ -225,8 +221,8 @@ class ChebConv(_PropagationModule):
         return support.activate(self.activation, out)
 
     @staticmethod
-    def _clenshaw(products: tuple[Tensor, ...], once: Callable[[Tensor], Tensor],
-                  twice: Callable[[Tensor], Tensor]) -> Tensor:
+    def _clenshaw(products: tuple[Tensor, ...], once: Activation, twice: Activation) -> Tensor:
+        """The sum of T_i products[i]."""
         *earlier, out = products
         after = None
         for i in reversed(range(len(earlier))):
@@ -235,8 +231,7 @@ class ChebConv(_PropagationModule):
         return out
 
     @staticmethod
-    def _laplacian(graph: Graph, feat: Tensor, lambda_max: Any
-                   ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    def _laplacian(graph: Graph, feat: Tensor, lambda_max: Any) -> tuple[Activation, Activation]:
         """Multiplication by L and by 2 L."""
         step = Propagation("ChebConv", graph, support.scale_dtype(feat))
         if lambda_max is None:

@@ -115,10 +115,8 @@ def edge_factors(layer: str, graph: Graph, edge_weight: Tensor | None,
 
 def check_weight_signs(layer: str, weight: Tensor, positive: bool) -> None:
     """Weights whose sums are degrees must be positive, or not negative."""
-    bad = weight <= 0 if positive else weight < 0
-    check(not bool(bad.any()), "{}: expected {} edge_weight, whose sums are the degrees, got a "
-          "number {} 0", layer, "positive" if positive else "non-negative",
-          "of at most" if positive else "below")
+    check(not bool((weight <= 0 if positive else weight < 0).any()), "{}: expected {} edge_weight, "
+          "whose sums are the degrees", layer, "positive" if positive else "non-negative")
 
 
 def normalised(graph: Graph, weight: Tensor, norm: str, eps: float = 0.0) -> Tensor:
