@@ -41,8 +41,9 @@ def _replacement(name: str) -> type:
 
     def forward(self: nn.Module, graph: Any, feat: Any, *args: Any, **kwargs: Any) -> Any:
         rows = feat if isinstance(feat, tuple) else (feat,)
-        if len(graph.canonical_etypes) == 1 and all(x.dim() == 2 for x in rows) and not (
-                name == "ChebConv" and graph.batch_size > 1):
+        one_type = len(getattr(graph, "canonical_etypes", ("",))) == 1
+        of_batch = name == "ChebConv" and getattr(graph, "batch_size", 1) > 1
+        if one_type and not of_batch and all(x.dim() == 2 for x in rows):
             return own.forward(self, graph, feat, *args, **kwargs)
         logger.info("%s: a call without counterpart runs DGL's code", name)
         return original.forward(self, graph, feat, *args, **kwargs)

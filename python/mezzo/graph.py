@@ -155,12 +155,21 @@ class Graph:
 
     def _fact(self, name: Any, compute: Callable[[], Any]) -> Any:
         if name not in self._facts:
-            self._facts[name] = compute()
+            with torch.inference_mode(False):  # a later call may train
+                self._facts[name] = compute()
         return self._facts[name]
 
     def reversed_topology(self) -> torch.ScriptObject:
         """The Topology with each edge reversed and the same edge ids."""
         return self._fact("reverse", self.topology.reverse)
+
+    def own_rows(self, num_rows: int) -> Graph:
+        """One edge to each destination from its own row among `num_rows` sources."""
+        def make() -> Graph:
+            ids = torch.arange(self._num_dst + 1, device=self.device)
+            return Graph.from_csc(ids, ids[:-1], num_rows)
+
+        return self._fact(("own_rows", num_rows), make)
 
     def has_zero_in_degree(self) -> bool:
         """Whether some destination has no in-edge. Reads the degrees once, which synchronises."""
@@ -211,5 +220,6 @@ def kept(tensor: Tensor, key: Any, make: Callable[[], Any]) -> Any:
         values = {}
         _kept[tensor] = (tensor._version, values)
     if key not in values:
-        values[key] = make()
+        with torch.inference_mode(False):  # a later call may train
+            values[key] = make()
     return values[key]

@@ -302,6 +302,13 @@ class Layers(unittest.TestCase):
         layer.clear_cache()
         self.assertFalse(torch.allclose(layer(GRAPH, 2 * x), first))
 
+    def test_a_graph_first_used_in_inference_mode_trains(self):
+        for layer in (mnn.GraphConv(IN, 3), mnn.SAGEConv(IN, 3, "gcn"), mnn.TAGConv(IN, 3)):
+            graph, x = Graph.from_coo(SRC, DST, N), torch.ones(N, IN)
+            with torch.inference_mode():
+                layer(graph, x)
+            layer(graph, x).sum().backward()
+
     def test_edge_weights_are_normalised(self):
         matrix = adjacency(WEIGHT)
         both = (matrix.sum(1)[DST] * matrix.sum(0)[SRC]).rsqrt() * WEIGHT
