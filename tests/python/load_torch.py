@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import warnings
 
 SKIPPED = 77
@@ -49,4 +50,14 @@ def load_torch(version):
     except (ImportError, OSError, subprocess.SubprocessError) as reason:
         print(f"SKIPPED: {sys.executable} cannot import torch {version}: {reason}")
         sys.exit(SKIPPED)
+    return torch
+
+
+def load_package(library, version, folder):
+    """torch, with this libmezzo.so, and `mezzo` as the package of the sources in `folder`, whose
+    __init__ would load the installed library."""
+    torch = load_torch(version)
+    torch.ops.load_library(library)
+    sys.modules["mezzo"] = types.ModuleType("mezzo")
+    sys.modules["mezzo"].__path__ = [folder]
     return torch

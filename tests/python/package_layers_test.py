@@ -7,18 +7,12 @@ import copy
 import sys
 import threading
 import time
-import types
 import unittest
 
-from load_torch import load_torch
+from load_torch import load_package
 
-LIBRARY, VERSION, PACKAGE = sys.argv[1:4]
-torch = load_torch(VERSION)
-torch.ops.load_library(LIBRARY)
+torch = load_package(*sys.argv[1:4])
 torch.set_num_threads(1)  # small graphs
-# The package of the sources with the library of the build; its __init__ loads the installed one.
-sys.modules["mezzo"] = types.ModuleType("mezzo")
-sys.modules["mezzo"].__path__ = [PACKAGE]
 import mezzo.nn as mnn  # noqa: E402
 from mezzo import ops  # noqa: E402
 from mezzo.graph import Graph  # noqa: E402

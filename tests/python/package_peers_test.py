@@ -7,17 +7,12 @@ usage: package_peers_test.py LIBMEZZO VERSION_OF_TORCH FOLDER_OF_THE_PACKAGE
 import copy
 import io
 import sys
-import types
 import unittest
 
-from load_torch import load_torch
+from load_torch import load_package
 
-LIBRARY, VERSION, PACKAGE = sys.argv[1:4]
-torch = load_torch(VERSION)
-torch.ops.load_library(LIBRARY)
+torch = load_package(*sys.argv[1:4])
 torch.set_num_threads(1)  # small graphs
-sys.modules["mezzo"] = types.ModuleType("mezzo")
-sys.modules["mezzo"].__path__ = [PACKAGE]
 import mezzo.nn as mnn  # noqa: E402
 from mezzo.graph import Graph  # noqa: E402
 
