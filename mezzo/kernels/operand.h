@@ -24,8 +24,7 @@ struct Entries {
 /// Which row of an operand an entry reads: its own row, its first id or its second id.
 enum class Access : std::uint8_t { kRow, kFirst, kSecond };
 
-/// One operand of a message: rows of `length` elements, of which the layout may read only the first
-/// ones.
+/// One operand of a message: rows of `length` elements. The layout may read fewer of a row.
 struct Operand {
   const void* data = nullptr;  ///< null if the op does not use it
   bool is_accum = false;       ///< stored in the accumulator type, else in the kernel's dtype
