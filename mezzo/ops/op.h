@@ -19,7 +19,9 @@
 #include "mezzo/ops/schema.h"
 #include "mezzo/runtime/second_derivative.h"
 
-// An operator is a struct of its arguments. Registration derives the schema and kernels from it:
+// An operator is a struct of its arguments. Registration derives the schema and kernels from it. An
+// operator with a topology is registered in the namespace mezzo, where the topology is an object,
+// and in mezzo_traced, where it is a tensor:
 //
 //   struct Op {
 //     ...                                 // the arguments
@@ -72,15 +74,29 @@ concept Word = requires(T kind) {
   words_of(kind);
 };
 
-/// How libtorch passes a T.
-template <class T>
-using Passed = std::conditional_t<Word<T>, c10::string_view,
+/// How libtorch passes a T. traced: in the namespace mezzo_traced.
+template <class T, bool traced = false>
+struct PassedAs {
+  using Type = std::conditional_t<Word<T>, c10::string_view,
                                   std::conditional_t<std::is_trivially_copyable_v<T>, T, const T&>>;
+};
+template <bool traced>
+struct PassedAs<TopologyArgument, traced> {
+  using Type = std::conditional_t<traced, const at::Tensor&, const TopologyPtr&>;
+};
+template <class T, bool traced = false>
+using Passed = typename PassedAs<T, traced>::Type;
 
-template <class T>
-Passed<T> to_passed(const T& value) {
+template <bool traced, class T>
+Passed<T, traced> to_passed(const T& value) {
   if constexpr (Word<T>) {
     return name_of(decltype(words_of(value)){}, value);
+  } else if constexpr (std::is_same_v<T, TopologyArgument>) {
+    if constexpr (traced) {
+      return value.tensor();
+    } else {
+      return value.object();
+    }
   } else {
     return value;
   }
@@ -88,8 +104,8 @@ Passed<T> to_passed(const T& value) {
 
 /// Throws InvalidArgument for an unknown word or an undefined tensor (Python's None). Turns an
 /// undefined optional tensor into nullopt.
-template <class T>
-T from_passed(const char* op, const char* name, Passed<T> value) {
+template <class T, bool traced>
+T from_passed(const char* op, const char* name, Passed<T, traced> value) {
   if constexpr (Word<T>) {
     return parse(decltype(words_of(T{})){}, op + std::string(": ") + name, value);
   } else {
@@ -107,25 +123,42 @@ decltype(auto) with_fields(const F& f) {
   return std::apply(f, Op::fields());
 }
 
-/// Calls the operator through the dispatcher.
-template <class Op>
-typename Op::Result dispatch(const Op& op) {
+inline const char* namespace_of(bool traced) {
+  return traced ? "mezzo_traced" : "mezzo";
+}
+
+template <class Op, bool traced>
+typename Op::Result dispatch_in_namespace(const Op& op) {
   return with_fields<Op>([&]<class... A, class... T>(const Field<A, T>&... field) {
-    static const auto registered =
-        handle<typename Op::Result(Passed<T>...)>((std::string("mezzo::") + Op::name).c_str());
-    return registered.call(to_passed(op.*field.member)...);
+    static const auto registered = handle<typename Op::Result(Passed<T, traced>...)>(
+        (namespace_of(traced) + std::string("::") + Op::name).c_str());
+    return registered.call(to_passed<traced>(op.*field.member)...);
   });
 }
 
+template <class Op>
+concept HasTopology = requires(Op op) {
+  op.topology;
+};
+
+/// Calls the operator through the dispatcher.
+template <class Op>
+typename Op::Result dispatch(const Op& op) {
+  if constexpr (HasTopology<Op>) {
+    if (op.topology.is_tensor()) return dispatch_in_namespace<Op, true>(op);
+  }
+  return dispatch_in_namespace<Op, false>(op);
+}
+
 /// The function that libtorch calls to run `body(op)`, and its schema.
-template <class Op, auto body, class Fields = decltype(Op::fields())>
+template <class Op, auto body, bool traced = false, class Fields = decltype(Op::fields())>
 struct Entry;
-template <class Op, auto body, class... A, class... T>
-struct Entry<Op, body, std::tuple<Field<A, T>...>> {
-  static typename Op::Result call(Passed<T>... values) {
+template <class Op, auto body, bool traced, class... A, class... T>
+struct Entry<Op, body, traced, std::tuple<Field<A, T>...>> {
+  static typename Op::Result call(Passed<T, traced>... values) {
     Op op;
     const auto set = [&](const Field<A, T>&... field) {
-      ((op.*field.member = from_passed<T>(Op::name, field.name, values)), ...);
+      ((op.*field.member = from_passed<T, traced>(Op::name, field.name, values)), ...);
     };
     std::apply(set, Op::fields());
     return std::invoke(body, op);
@@ -174,7 +207,16 @@ struct Saved : torch::CustomClassHolder {
 
 /// A meta tensor with the shape and dtype of `t`, for a gradient that does not read the values.
 inline at::Tensor shape_of(const at::Tensor& t) {
-  return at::empty(t.sizes(), t.options().device(at::kMeta));
+  return at::empty_symint(t.sym_sizes(), t.options().device(at::kMeta));
+}
+
+/// The sizes of `t` as numbers, but 1 for the rows, whose number may be symbolic in a traced graph.
+inline std::vector<std::int64_t> row_sizes(const at::Tensor& t) {
+  std::vector<std::int64_t> sizes;
+  for (const c10::SymInt& size : t.sym_sizes()) {
+    sizes.push_back(sizes.empty() ? 1 : size.guard_int(__FILE__, __LINE__));
+  }
+  return sizes;
 }
 
 /// An argument as a tensor; undefined if it is absent or not a tensor.
@@ -238,29 +280,37 @@ class Registration {
  public:
   Registration() {
     register_topology_class();
-    (add<Ops>(), ...);
+    (add<Ops, false>(), ...);
+    (add_traced<Ops>(), ...);
   }
 
  private:
   template <class Op>
+  void add_traced() {
+    if constexpr (HasTopology<Op>) add<Op, true>();
+  }
+
+  template <class Op, bool traced>
   void add() {
-    using OnCpuEntry = Entry<Op, &Op::template run<OnCpu>>;
-    libraries_.emplace_back(torch::Library::FRAGMENT, "mezzo", std::nullopt, __FILE__, __LINE__)
+    using OnCpuEntry = Entry<Op, &Op::template run<OnCpu>, traced>;
+    const char* const library = namespace_of(traced);
+    libraries_.emplace_back(torch::Library::FRAGMENT, library, std::nullopt, __FILE__, __LINE__)
         .def(OnCpuEntry::schema());
     if constexpr (requires { Op::is_repeatable; }) declare_repeatable(Op::name);
     const auto implement = [&](c10::DispatchKey key, auto* function) {
-      libraries_.emplace_back(torch::Library::IMPL, "mezzo", key, __FILE__, __LINE__)
+      libraries_.emplace_back(torch::Library::IMPL, library, key, __FILE__, __LINE__)
           .impl(Op::name, function);
     };
     using c10::DispatchKey;
     implement(DispatchKey::CPU, &OnCpuEntry::call);
-    implement(DispatchKey::CUDA, &Entry<Op, &Op::template run<OnCuda>>::call);
+    implement(DispatchKey::CUDA, &Entry<Op, &Op::template run<OnCuda>, traced>::call);
     if constexpr (requires { &Op::backward; }) {
-      implement(DispatchKey::Autograd, &Entry<Op, &Differentiable<Op>::call>::call);
+      implement(DispatchKey::Autograd, &Entry<Op, &Differentiable<Op>::call, traced>::call);
     }
     if constexpr (requires { &Op::lower; }) {
-      implement(DispatchKey::AutocastCPU, &Entry<Op, &dispatch_lowered<Op, at::kCPU>>::call);
-      implement(DispatchKey::Autocast, &Entry<Op, &dispatch_lowered<Op, at::kCUDA>>::call);
+      implement(DispatchKey::AutocastCPU,
+                &Entry<Op, &dispatch_lowered<Op, at::kCPU>, traced>::call);
+      implement(DispatchKey::Autocast, &Entry<Op, &dispatch_lowered<Op, at::kCUDA>, traced>::call);
     }
   }
 

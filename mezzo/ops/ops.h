@@ -115,7 +115,7 @@ MEZZO_API at::Tensor gatv2_scores(const Topology& topology, const at::Tensor& sr
 
 // Operators on segments of rows: the first lengths[0] rows are segment 0, the next lengths[1] are
 // segment 1, and so on; a length may be 0. The host reads lengths and ids, so on CUDA all of these
-// and the gradient of gather_mm synchronize, except segment_mm with lengths on the CPU.
+// and the gradients of the products synchronize, except segment_mm with lengths on the CPU.
 
 /// out[s] = reduce over the rows of segment s; 0 for an empty one. lengths: int64 [S] whose sum is
 /// x.size(0); x: [N, ...]. Returns [S, ...] in the dtype of x. As in gspmm, NaN wins a max or min

@@ -1,11 +1,15 @@
 #include "mezzo/ops/schema.h"
 
+#include <array>
 #include <functional>
 #include <set>
 
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <torch/custom_class.h>
 #include <torch/library.h>
+
+#include "mezzo/core/error.h"
 
 // Operators without a leading underscore are public: in C++ through ops.h, in Python as
 // torch.ops.mezzo.*.
@@ -30,7 +34,39 @@ std::string text_of(const Topology& t) {
 
 using TopologyState = std::tuple<at::Tensor, at::Tensor, std::int64_t, std::int64_t>;
 
+/// What torch.compile guards on and passes to the fake class (python/mezzo/_fake.py). Not integers,
+/// which it would make symbolic in the guards, but not in the fake object.
+std::tuple<std::tuple<std::string, std::string>> flat_state_of(const Topology& t) {
+  return {{"counts_and_device",
+           fmt::format("{} {} {} {}", t.num_src(), t.num_dst(), t.num_edges(), t.device().str())}};
+}
+
+/// The deleter of a storage that owns a topology, which also identifies it.
+void release_topology(void* topology) {
+  delete static_cast<TopologyPtr*>(topology);
+}
+
 }  // namespace
+
+at::Tensor as_tensor(const TopologyPtr& topology) {
+  const Topology& t = topology->value;
+  const std::array<std::int64_t, 4> sizes = {0, t.num_src(), t.num_dst(), t.num_edges()};
+  constexpr std::array<std::int64_t, 4> kStrides = {};  // their products may not fit 64 bits
+  return at::for_blob(nullptr, sizes)
+      .strides(kStrides)
+      .context(new TopologyPtr(topology), &release_topology)
+      .options(at::TensorOptions(t.device()).dtype(at::kByte))
+      .target_device(t.device())
+      .make_tensor();
+}
+
+const TopologyHolder* TopologyArgument::operator->() const {
+  if (object_) return object_.get();
+  MEZZO_CHECK(tensor_.defined() && tensor_.has_storage() &&
+                  tensor_.storage().data_ptr().get_deleter() == &release_topology,
+              "expected the tensor of mezzo_traced::topology, got another one");
+  return static_cast<const TopologyPtr*>(tensor_.storage().data_ptr().get_context())->get();
+}
 
 void register_topology_class() {
   static const auto registered =
@@ -57,6 +93,7 @@ void register_topology_class() {
           .def("in_degrees", [](const TopologyPtr& t) { return t->value.in_degrees(); })
           .def("out_degrees", [](const TopologyPtr& t) { return t->value.out_degrees(); })
           .def("reverse", [](const TopologyPtr& t) { return hold(t->value.reverse()); })
+          .def("__obj_flatten__", [](const TopologyPtr& t) { return flat_state_of(t->value); })
           .def("__repr__", [](const TopologyPtr& t) { return text_of(t->value); })
           .def("__str__", [](const TopologyPtr& t) { return text_of(t->value); })
           .def_pickle(
@@ -70,13 +107,21 @@ void register_topology_class() {
               });
 }
 
+TORCH_LIBRARY_FRAGMENT(mezzo_traced, m) {
+  register_topology_class();
+  m.def("topology(__torch__.torch.classes.mezzo.Topology topology) -> Tensor",
+        torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, &as_tensor));
+}
+
 static std::set<std::string, std::less<>>& repeatable_operators() {
   static std::set<std::string, std::less<>> operators;
   return operators;
 }
 
 void declare_repeatable(const char* name) {
-  repeatable_operators().insert(std::string("mezzo::") + name);
+  for (const char* library : {"mezzo::", "mezzo_traced::"}) {
+    repeatable_operators().insert(std::string(library) + name);
+  }
 }
 
 bool is_repeatable(std::string_view name) {

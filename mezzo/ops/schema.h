@@ -28,6 +28,29 @@ inline TopologyPtr hold(const Topology& topology) {
   return c10::make_intrusive<TopologyHolder>(topology);
 }
 
+/// An empty tensor [0, num_src, num_dst, num_edges] whose storage owns the topology. A compiled
+/// graph saves tensors for the backward, but no objects, and reads the counts from the shape.
+at::Tensor as_tensor(const TopologyPtr& topology);
+
+/// The topology that an operator receives: the object, or a tensor of as_tensor().
+class TopologyArgument {
+ public:
+  TopologyArgument() = default;
+  TopologyArgument(TopologyPtr object) : object_(std::move(object)) {}  // NOLINT: a conversion
+  TopologyArgument(at::Tensor tensor) : tensor_(std::move(tensor)) {}   // NOLINT: a conversion
+
+  bool is_tensor() const { return tensor_.defined(); }
+  const TopologyPtr& object() const { return object_; }
+  const at::Tensor& tensor() const { return tensor_; }
+
+  /// Throws InvalidArgument for a tensor that does not own a topology, such as a copy.
+  const TopologyHolder* operator->() const;
+
+ private:
+  TopologyPtr object_;
+  at::Tensor tensor_;
+};
+
 /// The typed dispatcher handle of a registered operator.
 template <class Signature>
 auto handle(const char* name) {
@@ -78,5 +101,9 @@ at::Tensor dense_product(const at::Tensor& x, const at::Tensor& weight,
                          const std::optional<at::Tensor>& bias, bool transposed);
 /// a^T b.
 at::Tensor transposed_product(const at::Tensor& a, const at::Tensor& b);
+/// gspmm of copied rows of sources.
+at::Tensor copy_reduce(const TopologyArgument& topology, ReduceOp reduce, const at::Tensor& x);
+/// edge_softmax by destination.
+at::Tensor softmax_by_dst(const TopologyArgument& topology, const at::Tensor& logits);
 
 }  // namespace mezzo::detail

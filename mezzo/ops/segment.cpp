@@ -43,18 +43,25 @@ at::Tensor segment_bounds(const char* what, const at::Tensor& lengths, std::int6
   return bounds;
 }
 
-/// The graph with an edge from each row to its segment.
-Topology segments_as_graph(const char* what, const at::Tensor& lengths, const at::Tensor& x) {
+/// The graph with an edge from each row to its segment. `what` starts the errors.
+at::Tensor segments_as_graph(c10::string_view what, const at::Tensor& lengths,
+                             std::int64_t num_rows) {
+  const at::Tensor bounds = segment_bounds(std::string(what).c_str(), lengths, num_rows);
+  const bool fits_int32 = num_rows <= std::numeric_limits<std::int32_t>::max();
+  return as_tensor(hold(Topology::from_csc(
+      bounds, at::arange(num_rows, bounds.options().dtype(fits_int32 ? at::kInt : at::kLong)),
+      num_rows)));
+}
+
+/// The same, through the dispatcher, because it reads the lengths.
+TopologyArgument segments_of(const char* what, const at::Tensor& lengths, const at::Tensor& x) {
+  static const auto segments = handle<at::Tensor(c10::string_view, const at::Tensor&, c10::SymInt)>(
+      "mezzo_traced::segments");
   MEZZO_CHECK(x.defined() && x.layout() == at::kStrided && x.dim() >= 1,
               "{}: expected strided x [N, ...], got {}{}", what, describe(x), dense_hint(x));
   dtype_of(fmt::format("{}: dtype of x", what).c_str(), x.scalar_type());
   check_ids(what, "lengths", lengths, x);
-  const std::int64_t num_rows = x.size(0);
-  const at::Tensor bounds = segment_bounds(what, lengths, num_rows);
-  const bool fits_int32 = num_rows <= std::numeric_limits<std::int32_t>::max();
-  return Topology::from_csc(
-      bounds, at::arange(num_rows, bounds.options().dtype(fits_int32 ? at::kInt : at::kLong)),
-      num_rows);
+  return segments.call(what, lengths, x.sym_size(0));
 }
 
 /// The rows of each factor: factor i multiplies the rows order[bounds[i]], ..., order[bounds[i + 1]
@@ -139,40 +146,69 @@ void check_factors(const char* what, const at::Tensor& a, const at::Tensor& b) {
 
 /// segment_mm: each segment has a factor.
 struct BySegment {
-  static constexpr auto name = "segment_mm", ids_name = "lengths";
-  static Grouping groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths);
+  static constexpr auto name = "segment_mm", ids_name = "lengths",
+                        gradients_name = "_segment_mm_grad";
+
+  static void check(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths) {
+    check_factors(name, a, b);
+    check_int64_vector(name, ids_name, lengths);
+    MEZZO_CHECK(lengths.is_cpu() || lengths.device() == a.device(),
+                "segment_mm: expected lengths on {}, as the rows, or on the CPU, got {}",
+                a.device().str(), lengths.device().str());
+    MEZZO_CHECK(lengths.size(0) == b.size(0),
+                "segment_mm: expected lengths [{}], one a matrix of b, got [{}]", b.size(0),
+                lengths.size(0));
+  }
+
+  static Grouping groups(const at::Tensor& lengths, std::int64_t num_rows,
+                         std::int64_t /*num_factors*/) {
+    return {segment_bounds(name, lengths.cpu(), num_rows), {}};
+  }
 };
 
 /// gather_mm: each row names its factor.
 struct ById {
-  static constexpr auto name = "gather_mm", ids_name = "idx";
-  static Grouping groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx);
+  static constexpr auto name = "gather_mm", ids_name = "idx", gradients_name = "_gather_mm_grad";
+
+  static void check(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx) {
+    check_factors(name, a, b);
+    check_ids(name, ids_name, idx, a);
+    MEZZO_CHECK(idx.size(0) == a.size(0), "gather_mm: expected idx [{}], one a row of a, got [{}]",
+                a.size(0), idx.size(0));
+  }
+
+  static Grouping groups(const at::Tensor& idx, std::int64_t /*num_rows*/,
+                         std::int64_t num_factors) {
+    const at::Tensor ids = idx.contiguous();
+    check_range(name, ids_name, ids, num_factors);
+    const Adjacency groups = sort_edges(ids, ids, num_factors);
+    return {groups.indptr, groups.edge_ids};
+  }
 };
 
-Grouping BySegment::groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths) {
-  check_factors("segment_mm", a, b);
-  check_int64_vector("segment_mm", "lengths", lengths);
-  MEZZO_CHECK(lengths.is_cpu() || lengths.device() == a.device(),
-              "segment_mm: expected lengths on {}, as the rows, or on the CPU, got {}",
-              a.device().str(), lengths.device().str());
-  // The host reads the bounds here and in the backward, so they stay on the CPU.
-  const at::Tensor bounds = segment_bounds("segment_mm", lengths.cpu(), a.size(0));
-  MEZZO_CHECK(lengths.size(0) == b.size(0),
-              "segment_mm: expected lengths [{}], one a matrix of b, got [{}]", b.size(0),
-              lengths.size(0));
-  return {bounds, {}};
-}
+/// The gradients of a, for which it reads b, and of b, for which it reads a. Undefined if the
+/// tensor that it reads is absent.
+template <class By>
+struct GroupedGradients {
+  OptionalTensor a, b;
+  at::Tensor ids, grad;
+  std::int64_t num_factors = 0;
 
-Grouping ById::groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& idx) {
-  check_factors("gather_mm", a, b);
-  check_ids("gather_mm", "idx", idx, a);
-  MEZZO_CHECK(idx.size(0) == a.size(0), "gather_mm: expected idx [{}], one a row of a, got [{}]",
-              a.size(0), idx.size(0));
-  const at::Tensor ids = idx.contiguous();
-  check_range("gather_mm", "idx", ids, b.size(0));
-  const Adjacency groups = sort_edges(ids, ids, b.size(0));
-  return {groups.indptr, groups.edge_ids};
-}
+  static constexpr auto name = By::gradients_name;
+  static constexpr auto fields() {
+    using A = GroupedGradients;
+    return std::tuple(Field{"a", &A::a}, Field{"b", &A::b}, Field{By::ids_name, &A::ids},
+                      Field{"grad", &A::grad}, Field{"num_factors", &A::num_factors});
+  }
+  using Result = std::tuple<at::Tensor, at::Tensor>;
+
+  template <class Device>
+  Result run() const {
+    const Grouping grouping = By::groups(ids, grad.size(0), num_factors);
+    return {b ? grouped_product(grad, *b, grouping, /*transposed=*/true) : at::Tensor(),
+            a ? factor_gradients(*a, grad, grouping) : at::Tensor()};
+  }
+};
 
 /// The rows of a times the factors b of their groups.
 template <class By>
@@ -188,7 +224,8 @@ struct GroupedProduct {
 
   template <class Device>
   Result run() const {
-    return grouped_product(a, b, By::groups(a, b, ids), /*transposed=*/false);
+    By::check(a, b, ids);
+    return grouped_product(a, b, By::groups(ids, a.size(0), b.size(0)), /*transposed=*/false);
   }
 
   void lower(at::DeviceType device) {
@@ -198,26 +235,27 @@ struct GroupedProduct {
 
   static at::Tensor forward(Saved<GroupedProduct>& saved) {
     auto& [a, b, ids] = saved.op;
-    const Grouping grouping = By::groups(a, b, ids);
-    const at::Tensor out = grouped_product(a, b, grouping, /*transposed=*/false);
+    const at::Tensor out = dispatch(saved.op);
     if (!saved.needs_grad.contains("b")) a.reset();
-    if (!saved.needs_grad.contains("a")) b.reset();
-    ids.reset();
-    saved.more = {grouping.bounds, grouping.order};
+    b = saved.needs_grad.contains("a") ? b : shape_of(b);
+    ids = ids.clone();  // the caller may change them before the backward
     return out;
   }
 
   static GroupedProduct backward(const Saved<GroupedProduct>& saved, const at::Tensor& grad) {
-    const Grouping grouping{saved.more[0], saved.more[1]};
     const auto& [a, b, ids] = saved.op;
+    GroupedGradients<By> op{{}, {}, ids, grad, b.sym_size(0).guard_int(__FILE__, __LINE__)};
+    if (a.defined()) op.a = a;
+    if (!b.is_meta()) op.b = b;
     GroupedProduct gradients;
-    if (b.defined()) gradients.a = grouped_product(grad, b, grouping, /*transposed=*/true);
-    if (a.defined()) gradients.b = factor_gradients(a, grad, grouping);
+    std::tie(gradients.a, gradients.b) = dispatch(op);
     return gradients;
   }
 };
 
-const Registration<GroupedProduct<BySegment>, GroupedProduct<ById>> kGroupedProducts;
+const Registration<GroupedProduct<BySegment>, GroupedProduct<ById>, GroupedGradients<BySegment>,
+                   GroupedGradients<ById>>
+    kGroupedProducts;
 
 at::Tensor segment_reduce_by_name(c10::string_view reduce, const at::Tensor& lengths,
                                   const at::Tensor& x) {
@@ -231,18 +269,21 @@ TORCH_LIBRARY_FRAGMENT(mezzo, m) {
   m.def("segment_reduce(str reduce, Tensor lengths, Tensor x) -> Tensor", &segment_reduce_by_name);
   m.def("segment_softmax(Tensor lengths, Tensor x) -> Tensor", &segment_softmax);
 }
+TORCH_LIBRARY_FRAGMENT(mezzo_traced, m) {
+  m.def("segments(str operation, Tensor lengths, SymInt num_rows) -> Tensor",
+        torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, &segments_as_graph));
+}
 
 }  // namespace mezzo::detail
 
 namespace mezzo {
 
 at::Tensor segment_reduce(ReduceOp reduce, const at::Tensor& lengths, const at::Tensor& x) {
-  return gspmm(detail::segments_as_graph("segment_reduce", lengths, x), BinaryOp::kCopyLhs, reduce,
-               x, std::nullopt);
+  return detail::copy_reduce(detail::segments_of("segment_reduce", lengths, x), reduce, x);
 }
 
 at::Tensor segment_softmax(const at::Tensor& lengths, const at::Tensor& x) {
-  return edge_softmax(detail::segments_as_graph("segment_softmax", lengths, x), x);
+  return detail::softmax_by_dst(detail::segments_of("segment_softmax", lengths, x), x);
 }
 
 at::Tensor segment_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& lengths) {

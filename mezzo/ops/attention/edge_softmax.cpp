@@ -26,7 +26,7 @@ void check_edge_tensor(const Topology& topology, const char* name, const at::Ten
 }
 
 struct EdgeSoftmaxGrad {
-  TopologyPtr topology;
+  TopologyArgument topology;
   at::Tensor value, grad;
   NormalizeBy by = NormalizeBy::kDst;
 
@@ -58,7 +58,7 @@ struct EdgeSoftmaxGrad {
 };
 
 struct EdgeSoftmax {
-  TopologyPtr topology;
+  TopologyArgument topology;
   at::Tensor logits;
   NormalizeBy by = NormalizeBy::kDst;
 
@@ -114,6 +114,11 @@ Topology edge_subset(const Topology& topology, const at::Tensor& ids) {
 }
 
 }  // namespace
+
+at::Tensor softmax_by_dst(const TopologyArgument& topology, const at::Tensor& logits) {
+  return dispatch(EdgeSoftmax{topology, logits, NormalizeBy::kDst});
+}
+
 }  // namespace mezzo::detail
 
 namespace mezzo {

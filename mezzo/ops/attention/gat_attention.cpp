@@ -18,7 +18,7 @@ namespace {
 constexpr auto kGatAttentionName = "gat_attention";
 
 struct AttentionInputs {
-  TopologyPtr topology;
+  TopologyArgument topology;
   at::Tensor z, score_src, score_dst;
   OptionalTensor edge_weight;
   double negative_slope = 0, dropout = 0;

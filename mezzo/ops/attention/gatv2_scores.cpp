@@ -12,7 +12,7 @@ namespace mezzo::detail {
 namespace {
 
 struct PairInputs {
-  TopologyPtr topology;
+  TopologyArgument topology;
   at::Tensor src, dst, attn;
 
   static constexpr auto fields() {

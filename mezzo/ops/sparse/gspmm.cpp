@@ -22,7 +22,7 @@ std::vector<std::int64_t> with_rows(std::int64_t rows, const std::vector<std::in
 // ---- operators
 
 struct GspmmInputs : Message {
-  TopologyPtr topology;
+  TopologyArgument topology;
   ReduceOp reduce = ReduceOp::kSum;
 
   static constexpr auto fields() {
@@ -77,7 +77,7 @@ bool is_plain_dot(const Message& m, const CheckedMessage& checked) {
 }
 
 template <class Device>
-at::Tensor gsddmm_on(const TopologyPtr& holder, const Message& in) {
+at::Tensor gsddmm_on(const TopologyArgument& holder, const Message& in) {
   const Topology& topology = holder->value;
   const CheckedMessage checked("gsddmm", topology, in);
   const auto shape = with_rows(topology.num_edges(), checked.broadcast().out_shape());
@@ -125,7 +125,7 @@ void drop_unread_operands(Message& m, const std::set<std::string_view>& needs_gr
 /// The gradients of the operands of a message after drop_unread_operands().
 class OperandGradients {
  public:
-  OperandGradients(const TopologyPtr& topology, const Message& message,
+  OperandGradients(const TopologyArgument& topology, const Message& message,
                    const std::set<std::string_view>& needs_grad, const MessageGrad& grad)
       : topology_(topology), m_(message), needs_grad_(needs_grad), grad_(grad) {}
 
@@ -143,8 +143,11 @@ class OperandGradients {
     const bool used = lhs ? uses_lhs(m_.op) : uses_rhs(m_.op);
     if (!used || !needs_grad_.contains(lhs ? "lhs" : "rhs")) return {};
     // An unused operand has no shape, because it is not broadcast.
-    const at::IntArrayRef lhs_shape = uses_lhs(m_.op) ? m_.lhs->sizes() : at::IntArrayRef(),
-                          rhs_shape = uses_rhs(m_.op) ? m_.rhs->sizes() : at::IntArrayRef();
+    const auto shape_of_used = [](bool is_used, const OptionalTensor& t) {
+      return is_used ? t->sym_sizes() : c10::SymIntArrayRef();
+    };
+    const c10::SymIntArrayRef lhs_shape = shape_of_used(uses_lhs(m_.op), m_.lhs),
+                              rhs_shape = shape_of_used(uses_rhs(m_.op), m_.rhs);
     Message message = m_;
     message.lhs = with_values(m_.lhs);
     message.rhs = with_values(m_.rhs);
@@ -162,7 +165,7 @@ class OperandGradients {
     if (m_.op != BinaryOp::kMul || !is_sum || !(x_is_lhs || x_is_rhs)) return std::nullopt;
     if (!needs_grad_.contains(x_is_lhs ? "rhs" : "lhs")) return std::nullopt;
     const at::Tensor &x = x_is_lhs ? *m_.lhs : *m_.rhs, &weight = x_is_lhs ? *m_.rhs : *m_.lhs;
-    const auto heads = weighted_heads(x.sizes(), weight.sizes());
+    const auto heads = weighted_heads(row_sizes(x), row_sizes(weight));
     if (!heads) return std::nullopt;
     const auto [x_grad, flat] = weighted_grad(
         topology_,
@@ -172,15 +175,39 @@ class OperandGradients {
          .grad_scale = grad_.grad_scale,
          .x_scale = {}},
         grad_.grad, needs_grad_.contains(x_is_lhs ? "lhs" : "rhs"), weight.scalar_type());
-    const at::Tensor weight_grad = flat.view(weight.sizes());
+    const at::Tensor weight_grad = flat.view_symint(weight.sym_sizes());
     return x_is_lhs ? std::pair(x_grad, weight_grad) : std::pair(weight_grad, x_grad);
   }
 
-  const TopologyPtr& topology_;
+  const TopologyArgument& topology_;
   const Message& m_;
   const std::set<std::string_view>& needs_grad_;
   const MessageGrad& grad_;
 };
+
+/// The inverse in-degrees as an operator of traced graphs, which have no edges. Returns a copy,
+/// because a compiled graph reuses the memory of results.
+struct InverseInDegrees {
+  TopologyArgument topology;
+  at::ScalarType dtype = at::kFloat;
+
+  static constexpr auto name = "_inverse_in_degrees";
+  static constexpr auto fields() {
+    using A = InverseInDegrees;
+    return std::tuple(Field{"topology", &A::topology}, Field{"dtype", &A::dtype});
+  }
+  using Result = at::Tensor;
+
+  template <class Device>
+  Result run() const {
+    return topology->value.in_degree_factors(DegreePower::kInverse, dtype).clone();
+  }
+};
+
+at::Tensor inverse_in_degrees(const TopologyArgument& topology, at::ScalarType dtype) {
+  if (topology.is_tensor()) return dispatch(InverseInDegrees{topology, dtype});
+  return topology->value.in_degree_factors(DegreePower::kInverse, dtype);
+}
 
 /// Casts operands of nodes, but not of edges: they may be float32 beside 16-bit nodes. If one of
 /// two edge operands is float32, both are cast to float32, as libtorch promotes them.
@@ -226,7 +253,9 @@ struct Gspmm : GspmmInputs {
 
   static at::Tensor forward(Saved<Gspmm>& saved) {
     auto [out, arg, product] = dispatch(GspmmForward{saved.op});
-    const auto unless_empty = [](const at::Tensor& t) { return t.numel() > 0 ? t : at::Tensor(); };
+    const auto unless_empty = [](const at::Tensor& t) {
+      return t.sym_numel() > 0 ? t : at::Tensor();
+    };
     saved.more = {unless_empty(arg), unless_empty(product)};
     drop_unread_operands(saved.op, saved.needs_grad, traits_of(saved.op.reduce).multiplies);
     return out;
@@ -240,8 +269,8 @@ struct Gspmm : GspmmInputs {
     of_messages.arg = optional(saved.more[0]);
     of_messages.product = optional(saved.more[1]);
     if (traits_of(saved.op.reduce).divides) {
-      of_messages.grad_scale = saved.op.topology->value.in_degree_factors(
-          DegreePower::kInverse, accumulator_of(grad.scalar_type()));
+      of_messages.grad_scale =
+          inverse_in_degrees(saved.op.topology, accumulator_of(grad.scalar_type()));
     }
     Gspmm gradients;
     std::tie(gradients.lhs, gradients.rhs) =
@@ -251,7 +280,7 @@ struct Gspmm : GspmmInputs {
 };
 
 struct Gsddmm : Message {
-  TopologyPtr topology;
+  TopologyArgument topology;
 
   static constexpr auto name = "gsddmm";
   static constexpr bool is_repeatable = true;
@@ -285,9 +314,14 @@ struct Gsddmm : Message {
   }
 };
 
-const Registration<Gspmm, GspmmForward, Gsddmm> kMessageRegistration;
+const Registration<Gspmm, GspmmForward, Gsddmm, InverseInDegrees> kMessageRegistration;
 
 }  // namespace
+
+at::Tensor copy_reduce(const TopologyArgument& topology, ReduceOp reduce, const at::Tensor& x) {
+  return dispatch(Gspmm{{{BinaryOp::kCopyLhs, x, std::nullopt}, topology, reduce}});
+}
+
 }  // namespace mezzo::detail
 
 namespace mezzo {

@@ -23,10 +23,12 @@ class GradKernel {
  public:
   explicit GradKernel(const MessageGradient& r)
       : r_(r),
+        shape_(C10_AS_INTARRAYREF_SLOW(r.shape)),
+        other_shape_(C10_AS_INTARRAYREF_SLOW(r.other_shape)),
         grad_(r.grad.contiguous()),
         kernel_type_(grad_.scalar_type()),
-        broadcast_("message_grad", r.op, trailing(r.of_lhs ? r.shape : r.other_shape),
-                   trailing(r.of_lhs ? r.other_shape : r.shape)),
+        broadcast_("message_grad", r.op, trailing(r.of_lhs ? shape_ : other_shape_),
+                   trailing(r.of_lhs ? other_shape_ : shape_)),
         direction_(r.topology->value,
                    r.own_target() == Target::kSrc ? RowSide::kSrc : RowSide::kDst) {
     if (r.lhs) lhs_ = r.lhs->contiguous();
@@ -34,7 +36,7 @@ class GradKernel {
   }
 
   at::Tensor run() {
-    out_ = at::empty(r_.shape, grad_.options().dtype(r_.dtype));
+    out_ = at::empty(shape_, grad_.options().dtype(r_.dtype));
     if (!run_as_sum()) run_general();
     return out_;
   }
@@ -51,7 +53,7 @@ class GradKernel {
     const kernels::Layout layout = Device::layout(broadcast_.layout(), direction_.device);
     const std::int64_t own_step = r_.of_lhs ? layout.lhs_step : layout.rhs_step;
     const bool not_broadcast =
-        own_step == 1 && length_of(r_.shape) == layout.num_groups * layout.inner;
+        own_step == 1 && length_of(shape_) == layout.num_groups * layout.inner;
     const auto op = derivative(broadcast_.op(), r_.of_lhs).as_message;
     const bool node = r_.own_target() != Target::kEdge && r_.dtype == kernel_type_;
     if (!not_broadcast || !op || !node || r_.arg || r_.product || r_.other_scale) return false;
@@ -71,20 +73,20 @@ class GradKernel {
     args.entries = direction_.entries;
     args.lhs = operand(grad_, r_.grad_target, broadcast_.out_length());
     if (*op != BinaryOp::kCopyLhs) {
-      args.rhs = operand(r_.of_lhs ? rhs_ : lhs_, r_.other_target(), length_of(r_.other_shape));
+      args.rhs = operand(r_.of_lhs ? rhs_ : lhs_, r_.other_target(), length_of(other_shape_));
     }
     args.op = *op;
     args.dtype = dtype_of("message_grad", kernel_type_);
     args.lhs_scale = data_of(r_.grad_scale);
     args.out = out_.mutable_data_ptr();
-    args.out_length = length_of(r_.shape);
+    args.out_length = length_of(shape_);
     const at::Tensor weights = order_weights<Device>(r_.topology->value, direction_, args);
     Device::run(args, direction_, args.out_length);
     return true;
   }
 
   void run_general() {
-    const std::int64_t own = length_of(r_.shape), other = length_of(r_.other_shape);
+    const std::int64_t own = length_of(shape_), other = length_of(other_shape_);
     kernels::MessageGradArgs args;
     args.entries = direction_.entries;
     args.layout = Device::layout(broadcast_.layout(), direction_.device);
@@ -106,6 +108,7 @@ class GradKernel {
   }
 
   const MessageGradient& r_;
+  at::IntArrayRef shape_, other_shape_;
   at::Tensor grad_, lhs_, rhs_, out_;
   at::ScalarType kernel_type_;
   Broadcast broadcast_;

@@ -6,9 +6,9 @@ namespace mezzo::detail {
 
 /// The gradient of one operand of the messages, with its shape (rows first) and dtype.
 struct MessageGradient : Message, MessageGrad {
-  TopologyPtr topology;
+  TopologyArgument topology;
   bool of_lhs = true;
-  at::IntArrayRef shape, other_shape;
+  c10::SymIntArrayRef shape, other_shape;  ///< symbolic only in a traced graph
   at::ScalarType dtype = at::kFloat;
 
   static constexpr auto name = "_message_grad";

@@ -13,7 +13,7 @@ namespace mezzo::detail {
 namespace {
 
 struct ScaledSumInputs {
-  TopologyPtr topology;
+  TopologyArgument topology;
   at::Tensor x;
   OptionalTensor weight, src_scale, dst_scale;
 
@@ -147,7 +147,7 @@ struct ScaledSum : ScaledSumInputs {
                          .x_scale = src_scale},
                         grad, x_needs_grad, weight->scalar_type());
       gradients.x = x_grad;
-      gradients.weight = weight_grad.view(weight->sizes());
+      gradients.weight = weight_grad.view_symint(weight->sym_sizes());
     } else if (saved.needs_grad.contains("x")) {
       gradients.x = dispatch(
           DirectedScaledSum{{topology, grad, weight, dst_scale, src_scale}, /*transposed=*/true});

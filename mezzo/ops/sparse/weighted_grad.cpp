@@ -18,7 +18,7 @@ at::Tensor contiguous(const OptionalTensor& t) {
 }
 
 struct WeightedGrad {
-  TopologyPtr topology;
+  TopologyArgument topology;
   at::Tensor x;
   OptionalTensor weight;
   at::Tensor grad;
@@ -112,7 +112,7 @@ std::optional<std::int64_t> weighted_heads(at::IntArrayRef x, at::IntArrayRef we
   return layout.num_groups;
 }
 
-std::tuple<at::Tensor, at::Tensor> weighted_grad(const TopologyPtr& topology,
+std::tuple<at::Tensor, at::Tensor> weighted_grad(const TopologyArgument& topology,
                                                  const WeightedSum& sum, const at::Tensor& grad,
                                                  bool x_needs_grad, at::ScalarType weight_dtype) {
   const auto [x_grad, weight_grad] =

@@ -33,7 +33,7 @@ at::Tensor edge_dots(const Topology& topology, const at::Tensor& src, const at::
 
 /// The gradients of x (undefined unless needed) and of the weight [E, heads] in `weight_dtype`, in
 /// one pass.
-std::tuple<at::Tensor, at::Tensor> weighted_grad(const TopologyPtr& topology,
+std::tuple<at::Tensor, at::Tensor> weighted_grad(const TopologyArgument& topology,
                                                  const WeightedSum& sum, const at::Tensor& grad,
                                                  bool x_needs_grad, at::ScalarType weight_dtype);
 
