@@ -93,6 +93,7 @@ void register_topology_class() {
           .def("in_degrees", [](const TopologyPtr& t) { return t->value.in_degrees(); })
           .def("out_degrees", [](const TopologyPtr& t) { return t->value.out_degrees(); })
           .def("reverse", [](const TopologyPtr& t) { return hold(t->value.reverse()); })
+          .def("__eq__", [](const TopologyPtr& t, const TopologyPtr& other) { return t == other; })
           .def("__obj_flatten__", [](const TopologyPtr& t) { return flat_state_of(t->value); })
           .def("__repr__", [](const TopologyPtr& t) { return text_of(t->value); })
           .def("__str__", [](const TopologyPtr& t) { return text_of(t->value); })
