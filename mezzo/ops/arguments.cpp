@@ -24,6 +24,12 @@ const char* rows_name(Target target) {
   return "";
 }
 
+const at::Tensor& operand_of(const char* what, const char* name,
+                             const std::optional<at::Tensor>& operand) {
+  MEZZO_CHECK(operand && operand->defined(), "{}: the op needs {}, which is absent", what, name);
+  return *operand;
+}
+
 }  // namespace
 
 void check_defined(const char* what, const char* name, const at::Tensor& tensor) {
@@ -133,7 +139,7 @@ CheckedMessage::CheckedMessage(const char* what, const Topology& topology, const
   if (uses_rhs(message.op)) {
     rhs_ = check(what, "rhs", topology, message.rhs, rhs_target_);
   }
-  choose_result_type(what, message);
+  result_type_ = result_type_of(what, message);
   const auto trailing = [](const at::Tensor& t) {
     return t.defined() ? t.sizes().slice(1) : at::IntArrayRef();
   };
@@ -142,8 +148,7 @@ CheckedMessage::CheckedMessage(const char* what, const Topology& topology, const
 
 at::Tensor CheckedMessage::check(const char* what, const char* name, const Topology& topology,
                                  const std::optional<at::Tensor>& tensor, Target target) const {
-  MEZZO_CHECK(tensor && tensor->defined(), "{}: the op needs {}, which is absent", what, name);
-  const at::Tensor& t = *tensor;
+  const at::Tensor& t = operand_of(what, name, tensor);
   check_strided(what, name, tensor);
   MEZZO_CHECK(t.device() == topology.device(), "{}: expected {} on the graph's device {}, got {}",
               what, name, topology.device().str(), t.device().str());
@@ -155,12 +160,13 @@ at::Tensor CheckedMessage::check(const char* what, const char* name, const Topol
   return t.contiguous();
 }
 
-void CheckedMessage::choose_result_type(const char* what, const Message& message) {
-  if (!lhs_.defined() || !rhs_.defined()) {
-    result_type_ = lhs_.defined() ? lhs_.scalar_type() : rhs_.scalar_type();
-    return;
-  }
-  const at::ScalarType l = lhs_.scalar_type(), r = rhs_.scalar_type();
+at::ScalarType result_type_of(const char* what, const Message& message) {
+  const auto type_of = [&](const char* name, const std::optional<at::Tensor>& operand) {
+    return operand_of(what, name, operand).scalar_type();
+  };
+  if (!uses_rhs(message.op)) return type_of("lhs", message.lhs);
+  if (!uses_lhs(message.op)) return type_of("rhs", message.rhs);
+  const at::ScalarType l = type_of("lhs", message.lhs), r = type_of("rhs", message.rhs);
   const bool lhs_by_edge = message.lhs_target == Target::kEdge;
   const bool rhs_by_edge = message.rhs_target == Target::kEdge;
   const bool float32_rhs = rhs_by_edge && !lhs_by_edge && r == at::kFloat && is_16_bit(l);
@@ -169,7 +175,7 @@ void CheckedMessage::choose_result_type(const char* what, const Message& message
               "{}: expected operands of one dtype (or a float32 edge operand beside 16-bit nodes), "
               "got lhs {} and rhs {}",
               what, c10::toString(l), c10::toString(r));
-  result_type_ = float32_lhs ? r : l;
+  return float32_lhs ? r : l;
 }
 
 kernels::Operand CheckedMessage::operand(const at::Tensor& tensor, Target target,

@@ -59,6 +59,10 @@ struct MEZZO_API Direction {
   kernels::Entries entries;
 };
 
+/// The dtype of a message. Throws InvalidArgument if the op needs an operand that is absent, or if
+/// the dtypes differ, except that an edge operand may be float32 beside 16-bit nodes.
+at::ScalarType result_type_of(const char* what, const Message& message);
+
 /// The checked, contiguous operands of a message.
 class CheckedMessage {
  public:
@@ -78,7 +82,6 @@ class CheckedMessage {
  private:
   at::Tensor check(const char* what, const char* name, const Topology& topology,
                    const std::optional<at::Tensor>& tensor, Target target) const;
-  void choose_result_type(const char* what, const Message& message);
   kernels::Operand operand(const at::Tensor& tensor, Target target,
                            const Direction& direction) const;
 

@@ -47,6 +47,7 @@ struct Dropout {
     Device::run(args, x.device());
     return out;
   }
+  at::Tensor meta() const { return shape_of(x); }
 
   // The gradient is the same dropout of the upstream gradient.
   static constexpr bool is_linear = true;

@@ -30,6 +30,7 @@
 //     using Result = at::Tensor;          // or a tuple
 //     template <class Device>             // OnCpu or OnCuda
 //     Result run() const;
+//     Result meta() const;                // empty results on the meta device, of symbolic sizes
 //     void lower(at::DeviceType device);  // if autocast casts arguments
 //     void check() const;                 // if recording a gradient needs further checks
 //     // If it has a gradient: the result, and the gradients in the members of the arguments.
@@ -205,9 +206,21 @@ struct Saved : torch::CustomClassHolder {
   }
 };
 
+/// An empty tensor on the meta device.
+inline at::Tensor meta_tensor(c10::SymIntArrayRef sizes, at::ScalarType type) {
+  return at::empty_symint(sizes, at::TensorOptions(at::kMeta).dtype(type));
+}
+
 /// A meta tensor with the shape and dtype of `t`, for a gradient that does not read the values.
 inline at::Tensor shape_of(const at::Tensor& t) {
-  return at::empty_symint(t.sym_sizes(), t.options().device(at::kMeta));
+  return meta_tensor(t.sym_sizes(), t.scalar_type());
+}
+
+/// The same with another size of one dimension.
+inline at::Tensor shape_of(const at::Tensor& t, std::int64_t dim, c10::SymInt size) {
+  std::vector<c10::SymInt> sizes = t.sym_sizes().vec();
+  sizes.at(dim) = std::move(size);
+  return meta_tensor(sizes, t.scalar_type());
 }
 
 /// The sizes of `t` as numbers, but 1 for the rows, whose number may be symbolic in a traced graph.
@@ -304,6 +317,9 @@ class Registration {
     using c10::DispatchKey;
     implement(DispatchKey::CPU, &OnCpuEntry::call);
     implement(DispatchKey::CUDA, &Entry<Op, &Op::template run<OnCuda>, traced>::call);
+    if constexpr (traced || !HasTopology<Op>) {
+      implement(DispatchKey::Meta, &Entry<Op, &Op::meta, traced>::call);
+    }
     if constexpr (requires { &Op::backward; }) {
       implement(DispatchKey::Autograd, &Entry<Op, &Differentiable<Op>::call, traced>::call);
     }

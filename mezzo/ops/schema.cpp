@@ -2,8 +2,11 @@
 
 #include <array>
 #include <functional>
+#include <limits>
 #include <set>
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <torch/custom_class.h>
@@ -49,6 +52,7 @@ void release_topology(void* topology) {
 }  // namespace
 
 at::Tensor as_tensor(const TopologyPtr& topology) {
+  const c10::InferenceMode no_inference(false);  // a compiled graph may save it for a backward
   const Topology& t = topology->value;
   const std::array<std::int64_t, 4> sizes = {0, t.num_src(), t.num_dst(), t.num_edges()};
   constexpr std::array<std::int64_t, 4> kStrides = {};  // their products may not fit 64 bits
@@ -58,6 +62,20 @@ at::Tensor as_tensor(const TopologyPtr& topology) {
       .options(at::TensorOptions(t.device()).dtype(at::kByte))
       .target_device(t.device())
       .make_tensor();
+}
+
+at::Tensor meta_of_topology(const c10::SymInt& num_src, const c10::SymInt& num_dst,
+                            const c10::SymInt& num_edges) {
+  const std::array<c10::SymInt, 4> sizes = {0, num_src, num_dst, num_edges}, strides = {0, 0, 0, 0};
+  return at::empty_strided_symint(sizes, strides, at::TensorOptions(at::kMeta).dtype(at::kByte));
+}
+
+at::ScalarType TopologyArgument::id_dtype() const {
+  for (const Target target : {Target::kSrc, Target::kDst, Target::kEdge}) {
+    const c10::SymBool is_wide = rows(target).sym_gt(std::numeric_limits<std::int32_t>::max());
+    if (is_wide.guard_or_false(__FILE__, __LINE__)) return at::kLong;
+  }
+  return at::kInt;
 }
 
 const TopologyHolder* TopologyArgument::operator->() const {
@@ -108,8 +126,38 @@ void register_topology_class() {
               });
 }
 
+template <Target target>
+static at::Tensor degrees(const at::Tensor& topology) {
+  const Topology& t = TopologyArgument(topology)->value;
+  return target == Target::kDst ? t.in_degrees() : t.out_degrees();
+}
+
+template <Target target>
+static at::Tensor meta_of_degrees(const at::Tensor& topology) {
+  return at::empty_symint({TopologyArgument(topology).rows(target)},
+                          at::TensorOptions(at::kMeta).dtype(at::kLong));
+}
+
+static at::Tensor reverse(const at::Tensor& topology) {
+  return as_tensor(hold(TopologyArgument(topology)->value.reverse()));
+}
+
+static at::Tensor meta_of_reverse(const at::Tensor& topology) {
+  const TopologyArgument t(topology);
+  return meta_of_topology(t.rows(Target::kDst), t.rows(Target::kSrc), t.rows(Target::kEdge));
+}
+
+// The methods of a topology as operators of its tensor.
 TORCH_LIBRARY_FRAGMENT(mezzo_traced, m) {
   register_topology_class();
+  const auto add = [&](const char* name, auto* kernel, auto* meta) {
+    m.def((name + std::string("(Tensor topology) -> Tensor")).c_str());
+    m.impl(name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, kernel));
+    m.impl(name, torch::dispatch(c10::DispatchKey::Meta, meta));
+  };
+  add("in_degrees", &degrees<Target::kDst>, &meta_of_degrees<Target::kDst>);
+  add("out_degrees", &degrees<Target::kSrc>, &meta_of_degrees<Target::kSrc>);
+  add("reverse", &reverse, &meta_of_reverse);
   m.def("topology(__torch__.torch.classes.mezzo.Topology topology) -> Tensor",
         torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, &as_tensor));
 }

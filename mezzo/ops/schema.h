@@ -31,6 +31,9 @@ inline TopologyPtr hold(const Topology& topology) {
 /// An empty tensor [0, num_src, num_dst, num_edges] whose storage owns the topology. A compiled
 /// graph saves tensors for the backward, but no objects, and reads the counts from the shape.
 at::Tensor as_tensor(const TopologyPtr& topology);
+/// A meta tensor of the same sizes and strides.
+at::Tensor meta_of_topology(const c10::SymInt& num_src, const c10::SymInt& num_dst,
+                            const c10::SymInt& num_edges);
 
 /// The topology that an operator receives: the object, or a tensor of as_tensor().
 class TopologyArgument {
@@ -42,6 +45,10 @@ class TopologyArgument {
   bool is_tensor() const { return tensor_.defined(); }
   const TopologyPtr& object() const { return object_; }
   const at::Tensor& tensor() const { return tensor_; }
+  /// The number of rows of an operand of `target`, from the shape of the tensor.
+  c10::SymInt rows(Target target) const { return tensor_.sym_size(1 + static_cast<int>(target)); }
+  /// The dtype of the ids, from the shape of the tensor.
+  at::ScalarType id_dtype() const;
 
   /// Throws InvalidArgument for a tensor that does not own a topology, such as a copy.
   const TopologyHolder* operator->() const;

@@ -53,6 +53,11 @@ at::Tensor segments_as_graph(c10::string_view what, const at::Tensor& lengths,
       num_rows)));
 }
 
+at::Tensor meta_of_segments(c10::string_view /*what*/, const at::Tensor& lengths,
+                            c10::SymInt num_rows) {  // NOLINT: libtorch's convention
+  return meta_of_topology(num_rows, lengths.sym_size(0), num_rows);
+}
+
 /// The same, through the dispatcher, because it reads the lengths.
 TopologyArgument segments_of(const char* what, const at::Tensor& lengths, const at::Tensor& x) {
   static const auto segments = handle<at::Tensor(c10::string_view, const at::Tensor&, c10::SymInt)>(
@@ -208,6 +213,11 @@ struct GroupedGradients {
     return {b ? grouped_product(grad, *b, grouping, /*transposed=*/true) : at::Tensor(),
             a ? factor_gradients(*a, grad, grouping) : at::Tensor()};
   }
+  Result meta() const {
+    return {b ? shape_of(grad, 1, b->sym_size(1)) : at::Tensor(),
+            a ? meta_tensor({num_factors, a->sym_size(1), grad.sym_size(1)}, grad.scalar_type())
+              : at::Tensor()};
+  }
 };
 
 /// The rows of a times the factors b of their groups.
@@ -227,6 +237,7 @@ struct GroupedProduct {
     By::check(a, b, ids);
     return grouped_product(a, b, By::groups(ids, a.size(0), b.size(0)), /*transposed=*/false);
   }
+  Result meta() const { return shape_of(a, 1, b.sym_size(2)); }
 
   void lower(at::DeviceType device) {
     a = lowered(a, device);
@@ -272,6 +283,7 @@ TORCH_LIBRARY_FRAGMENT(mezzo, m) {
 TORCH_LIBRARY_FRAGMENT(mezzo_traced, m) {
   m.def("segments(str operation, Tensor lengths, SymInt num_rows) -> Tensor",
         torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, &segments_as_graph));
+  m.impl("segments", torch::dispatch(c10::DispatchKey::Meta, &meta_of_segments));
 }
 
 }  // namespace mezzo::detail

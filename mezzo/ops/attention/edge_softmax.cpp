@@ -55,6 +55,7 @@ struct EdgeSoftmaxGrad {
     Device::run(args, direction, args.length);
     return out.in_edge_order();
   }
+  Result meta() const { return shape_of(value); }
 };
 
 struct EdgeSoftmax {
@@ -88,6 +89,7 @@ struct EdgeSoftmax {
     Device::run(args, direction, args.length);
     return out.in_edge_order();
   }
+  Result meta() const { return shape_of(logits); }
 
   static at::Tensor forward(Saved<EdgeSoftmax>& saved) {
     const at::Tensor out = dispatch(saved.op);

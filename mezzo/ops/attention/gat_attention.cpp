@@ -268,6 +268,11 @@ struct AttentionForward : AttentionInputs {
   Result run() const {
     return attention_on<Device>(*this);
   }
+  Result meta() const {
+    const c10::SymInt rows = topology.rows(Target::kDst);
+    const at::Tensor row_max = meta_tensor({rows, z.sym_size(1)}, accumulator_of(z.scalar_type()));
+    return {shape_of(z, 0, rows), row_max, shape_of(row_max)};
+  }
 };
 
 struct AttentionGrad : AttentionGradInputs {
@@ -277,6 +282,11 @@ struct AttentionGrad : AttentionGradInputs {
   template <class Device>
   Result run() const {
     return attention_grad_on<Device>(*this);
+  }
+  Result meta() const {
+    return {shape_of(z), shape_of(score_src), shape_of(score_dst),
+            weight_needs_grad ? shape_of(*edge_weight)
+                              : meta_tensor({0}, accumulator_of(z.scalar_type()))};
   }
 };
 
@@ -288,6 +298,7 @@ struct Attention : AttentionInputs {
   Result run() const {
     return std::get<0>(attention_on<Device>(*this));
   }
+  Result meta() const { return shape_of(z, 0, topology.rows(Target::kDst)); }
   void lower(at::DeviceType device) { z = lowered(z, device); }
 
   static at::Tensor forward(Saved<Attention>& saved) {

@@ -144,6 +144,11 @@ struct PairGradients : PairInputs {
     if (of_attn) attn_grad = attn_grad.to(attn.scalar_type()).view(attn.sizes());
     return {src_grad, dst_grad, attn_grad};
   }
+  Result meta() const {
+    const auto [of_src, of_dst, of_attn] = needs_grad;
+    return {of_src ? shape_of(src) : at::Tensor(), of_dst ? shape_of(dst) : at::Tensor(),
+            of_attn ? shape_of(attn) : at::Tensor()};
+  }
 };
 
 struct PairScores : PairInputs {
@@ -169,6 +174,10 @@ struct PairScores : PairInputs {
     args.scores = scores.mutable_data_ptr();
     Device::run(args, direction, checked.row_length());
     return scores;
+  }
+  Result meta() const {
+    return meta_tensor({topology.rows(Target::kEdge), src.sym_size(1)},
+                       accumulator_of(src.scalar_type()));
   }
 
   void lower(at::DeviceType device) {

@@ -131,6 +131,7 @@ struct DenseProduct : LinearInputs {
   Result run() const {
     return dense_product_on<Device>(x, weight, bias, transposed);
   }
+  Result meta() const { return shape_of(x, x.dim() - 1, weight.sym_size(transposed ? 0 : 1)); }
 };
 
 struct TransposedProduct {
@@ -147,6 +148,7 @@ struct TransposedProduct {
   Result run() const {
     return transposed_product_on<Device>(a, b);
   }
+  Result meta() const { return meta_tensor({a.sym_size(1), b.sym_size(1)}, a.scalar_type()); }
 };
 
 struct Linear : LinearInputs {
@@ -158,6 +160,7 @@ struct Linear : LinearInputs {
   Result run() const {
     return dense_product_on<Device>(x, weight, bias, /*transposed=*/true);
   }
+  Result meta() const { return shape_of(x, x.dim() - 1, weight.sym_size(0)); }
 
   void lower(at::DeviceType device) {
     x = lowered(x, device);

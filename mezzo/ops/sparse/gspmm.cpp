@@ -33,6 +33,32 @@ struct GspmmInputs : Message {
   }
 };
 
+/// The messages of `rows` rows, as a meta tensor.
+at::Tensor meta_messages(const char* what, const Message& m, c10::SymInt rows) {
+  const at::ScalarType type = result_type_of(what, m);
+  const auto trailing = [](bool is_used, const OptionalTensor& t) {
+    auto sizes = is_used ? row_sizes(*t) : std::vector<std::int64_t>();
+    if (!sizes.empty()) sizes.erase(sizes.begin());
+    return sizes;
+  };
+  const Broadcast broadcast(what, m.op, trailing(uses_lhs(m.op), m.lhs),
+                            trailing(uses_rhs(m.op), m.rhs));
+  std::vector<c10::SymInt> shape = {std::move(rows)};
+  for (const std::int64_t size : broadcast.out_shape()) shape.emplace_back(size);
+  return meta_tensor(shape, type);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> meta_of_reduced(const GspmmInputs& in) {
+  const at::Tensor out = meta_messages("gspmm", in, in.topology.rows(Target::kDst));
+  const bool multiplies = traits_of(in.reduce).multiplies;
+  const bool has_arg = traits_of(in.reduce).selects || multiplies;
+  const auto shape_if = [&](bool is_needed, at::ScalarType type) {
+    return is_needed ? meta_tensor(out.sym_sizes(), type) : meta_tensor({0}, type);
+  };
+  return {out, shape_if(has_arg, in.topology.id_dtype()),
+          shape_if(multiplies, accumulator_of(out.scalar_type()))};
+}
+
 template <class Device>
 std::tuple<at::Tensor, at::Tensor, at::Tensor> reduced_on(const GspmmInputs& in) {
   const Topology& topology = in.topology->value;
@@ -202,6 +228,7 @@ struct InverseInDegrees {
   Result run() const {
     return topology->value.in_degree_factors(DegreePower::kInverse, dtype).clone();
   }
+  Result meta() const { return meta_tensor({topology.rows(Target::kDst)}, dtype); }
 };
 
 at::Tensor inverse_in_degrees(const TopologyArgument& topology, at::ScalarType dtype) {
@@ -237,6 +264,7 @@ struct GspmmForward : GspmmInputs {
   Result run() const {
     return reduced_on<Device>(*this);
   }
+  Result meta() const { return meta_of_reduced(*this); }
 };
 
 struct Gspmm : GspmmInputs {
@@ -248,6 +276,7 @@ struct Gspmm : GspmmInputs {
   Result run() const {
     return std::get<0>(reduced_on<Device>(*this));
   }
+  Result meta() const { return std::get<0>(meta_of_reduced(*this)); }
 
   void lower(at::DeviceType device) { lower_message(*this, device); }
 
@@ -296,6 +325,7 @@ struct Gsddmm : Message {
   Result run() const {
     return gsddmm_on<Device>(topology, *this);
   }
+  Result meta() const { return meta_messages(name, *this, topology.rows(Target::kEdge)); }
 
   void lower(at::DeviceType device) { lower_message(*this, device); }
 

@@ -28,6 +28,7 @@ struct MessageGradient : Message, MessageGrad {
 
   template <class Device>
   Result run() const;
+  Result meta() const { return meta_tensor(shape, dtype); }
 
   Target own_target() const { return of_lhs ? lhs_target : rhs_target; }
   Target other_target() const { return of_lhs ? rhs_target : lhs_target; }

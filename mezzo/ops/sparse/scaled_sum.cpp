@@ -99,6 +99,9 @@ struct DirectedScaledSum : ScaledSumInputs {
   Result run() const {
     return scaled_sum_on<Device>(*this, transposed);
   }
+  Result meta() const {
+    return shape_of(x, 0, topology.rows(transposed ? Target::kSrc : Target::kDst));
+  }
 };
 
 struct ScaledSum : ScaledSumInputs {
@@ -110,6 +113,7 @@ struct ScaledSum : ScaledSumInputs {
   Result run() const {
     return scaled_sum_on<Device>(*this, /*transposed=*/false);
   }
+  Result meta() const { return shape_of(x, 0, topology.rows(Target::kDst)); }
 
   void lower(at::DeviceType device) { x = lowered(x, device); }
 

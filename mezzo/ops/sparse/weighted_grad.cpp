@@ -41,6 +41,10 @@ struct WeightedGrad {
 
   template <class Device>
   Result run() const;
+  Result meta() const {
+    return {x_needs_grad ? shape_of(x) : meta_tensor({0}, x.scalar_type()),
+            meta_tensor({topology.rows(Target::kEdge), heads}, weight_dtype)};
+  }
 };
 
 /// The kernel's rows are sources if x needs a gradient, which is a sum over their edges. Else they
