@@ -3,6 +3,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor
+
 # What torch says of an argument of another type, and the form of the library's texts.
 _OTHER_TYPE = re.compile(r"Expected a value of type|is missing value for argument")
 _OWN_TEXT = re.compile(r"[a-z]\w*: ")
@@ -28,6 +31,14 @@ def check(condition: bool, text: str, *values: Any) -> None:
     """Raises ValueError with the formatted text unless the condition holds."""
     if not condition:
         raise ValueError(text.format(*map(describe, values)))
+
+
+def check_all(holds: Tensor, text: str, *values: Any) -> None:
+    """check(holds.all()), which synchronises. A compiled function raises RuntimeError."""
+    if torch.compiler.is_compiling():
+        torch._assert_async(holds.all(), text.format(*map(describe, values)))
+    else:
+        check(bool(holds.all()), text, *values)
 
 
 def describe(value: Any) -> Any:

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from mezzo.errors import call, check
+from mezzo._fake import FakeScriptObject
+from mezzo.errors import call, check, check_all
 
-GraphLike = Union["Graph", torch.ScriptObject]
+GraphLike = Union["Graph", torch.ScriptObject, Tensor]  # a tensor: of Graph.tensor()
+_traced = torch.ops.mezzo_traced
 
 
 class Graph:
@@ -27,14 +29,20 @@ class Graph:
         """The graph of a Topology. It is a block, whose sources and destinations have tensors of
         their own, if `is_block`; by default if their numbers differ."""
         self.topology = topology
-        self._num_src: int = topology.num_src()
-        self._num_dst: int = topology.num_dst()
-        self._num_edges: int = topology.num_edges()
+        self._tensor = as_tensor(topology)
+        self._num_src, self._num_dst, self._num_edges = self._tensor.shape[1:]
         self.is_block = self._num_src != self._num_dst if is_block is None else is_block
         self.srcdata: dict[str, Tensor] = {}
         self.dstdata: dict[str, Tensor] = {} if self.is_block else self.srcdata
         self.edata: dict[str, Tensor] = {}
         self._facts: dict[Any, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_tensor": None, "_facts": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._tensor = as_tensor(self.topology)  # a copy of the tensor does not own a structure
 
     @classmethod
     def _of(cls, kind: str, *arguments: Any) -> Graph:
@@ -105,7 +113,7 @@ class Graph:
     @property
     def device(self) -> torch.device:
         """The device of the structure."""
-        return self.in_degrees().device
+        return self._tensor.device
 
     def num_nodes(self) -> int:
         """The number of nodes. A ValueError in a block."""
@@ -130,11 +138,11 @@ class Graph:
 
     def in_degrees(self) -> Tensor:
         """Edges into each destination, int64 [num_dst_nodes]. Do not change it in place."""
-        return self._fact("in_degrees", self.topology.in_degrees)
+        return self._fact("in_degrees", lambda: _traced.in_degrees(self.tensor()))
 
     def out_degrees(self) -> Tensor:
         """Edges out of each source, int64 [num_src_nodes]. Do not change it in place."""
-        return self._fact("out_degrees", self.topology.out_degrees)
+        return self._fact("out_degrees", lambda: _traced.out_degrees(self.tensor()))
 
     def to(self, device: torch.device | str) -> Graph:
         """The graph and its tensors on `device`; this graph if it is there."""
@@ -155,25 +163,38 @@ class Graph:
 
     def _fact(self, name: Any, compute: Callable[[], Any]) -> Any:
         if name not in self._facts:
+            if torch.compiler.is_compiling():  # a compiled function computes it in each call
+                return compute()
             with torch.inference_mode(False):  # a later call may train
                 self._facts[name] = compute()
         return self._facts[name]
 
-    def reversed_topology(self) -> torch.ScriptObject:
-        """The Topology with each edge reversed and the same edge ids."""
-        return self._fact("reverse", self.topology.reverse)
+    def tensor(self) -> Tensor:
+        """The structure as the operators of mezzo_traced take it: [0, num_src, num_dst, E]. An
+        exported program keeps the Topology, because it can be saved."""
+        # Dynamo takes is_exporting() for true.
+        if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
+            return as_tensor(self.topology)
+        return self._tensor
 
-    def own_rows(self, num_rows: int) -> Graph:
-        """One edge to each destination from its own row among `num_rows` sources."""
-        def make() -> Graph:
-            ids = torch.arange(self._num_dst + 1, device=self.device)
-            return Graph.from_csc(ids, ids[:-1], num_rows)
+    def reversed_topology(self) -> Tensor:
+        """The structure with each edge reversed and the same edge ids."""
+        return self._fact("reverse", lambda: _traced.reverse(self.tensor()))
 
-        return self._fact(("own_rows", num_rows), make)
+    def own_rows(self) -> Tensor:
+        """The structure of one edge from each destination to itself."""
+        def make() -> Tensor:
+            lengths = torch.ones(self._num_dst, dtype=torch.int64, device=self.device)
+            return _traced.segments("own_rows", lengths, self._num_dst)
 
-    def has_zero_in_degree(self) -> bool:
-        """Whether some destination has no in-edge. Reads the degrees once, which synchronises."""
-        return self._fact("zero", lambda: bool((self.in_degrees() == 0).any()))
+        return self._fact("own_rows", make)
+
+    def check_in_degrees(self, text: str) -> None:
+        """A ValueError with this text if some destination has no in-edge. Reads the degrees once,
+        which synchronises; a compiled function reads them in each call, and raises RuntimeError."""
+        if "checked" not in self._facts:
+            check_all(self.in_degrees() > 0, text)
+            self._fact("checked", lambda: True)
 
     def degree_factors(self, side: str, power: float, dtype: torch.dtype) -> Tensor:
         """max(d, 1) ** power of the "in"-degrees of the destinations or the "out"-degrees of the
@@ -188,7 +209,7 @@ def as_graph(graph: Any) -> Graph:
     structure changes."""
     if isinstance(graph, Graph):
         return graph
-    if isinstance(graph, torch.ScriptObject):
+    if isinstance(graph, (torch.ScriptObject, FakeScriptObject)):
         return Graph(graph)
     if not hasattr(graph, "canonical_etypes"):
         raise TypeError(f"expected a mezzo.Graph or a Topology, got {type(graph).__name__}")
@@ -201,9 +222,11 @@ def as_graph(graph: Any) -> Graph:
     return own
 
 
-def topology_of(graph: GraphLike) -> torch.ScriptObject:
-    """The Topology of a Graph, or a Topology as it is."""
-    return graph.topology if isinstance(graph, Graph) else graph
+def as_tensor(graph: GraphLike) -> Tensor:
+    """The structure of a Graph or a Topology as the operators of mezzo_traced take it."""
+    if isinstance(graph, Graph):
+        return graph.tensor()
+    return graph if isinstance(graph, Tensor) else call(_traced.topology, graph)
 
 
 _kept = WeakTensorKeyDictionary()

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mezzo.errors import call
-from mezzo.graph import GraphLike, topology_of
+from mezzo.graph import GraphLike, as_tensor
 
-_ops = torch.ops.mezzo
+_ops, _traced = torch.ops.mezzo, torch.ops.mezzo_traced
 
 
 def gspmm(graph: GraphLike, op: str, reduce: str, lhs: Tensor | None, rhs: Tensor | None = None,
@@ -20,13 +20,13 @@ def gspmm(graph: GraphLike, op: str, reduce: str, lhs: Tensor | None, rhs: Tenso
 
     op: add, sub, mul, div, dot, copy_lhs or copy_rhs; reduce: sum, mean, max, min or prod; lhs and
     rhs: [rows of the target, ...], broadcast as in DGL. A node without in-edges gets 0."""
-    return call(_ops.gspmm, topology_of(graph), op, reduce, lhs, rhs, lhs_target, rhs_target)
+    return call(_traced.gspmm, as_tensor(graph), op, reduce, lhs, rhs, lhs_target, rhs_target)
 
 
 def gsddmm(graph: GraphLike, op: str, lhs: Tensor | None, rhs: Tensor | None = None,
            lhs_target: str = "u", rhs_target: str = "v") -> Tensor:
     """out[e] = op(lhs, rhs) for each edge: [E, ...]. Arguments as gspmm's."""
-    return call(_ops.gsddmm, topology_of(graph), op, lhs, rhs, lhs_target, rhs_target)
+    return call(_traced.gsddmm, as_tensor(graph), op, lhs, rhs, lhs_target, rhs_target)
 
 
 def scaled_sum(graph: GraphLike, x: Tensor, weight: Tensor | None = None,
@@ -35,13 +35,13 @@ def scaled_sum(graph: GraphLike, x: Tensor, weight: Tensor | None = None,
 
     x: [num_src, ...]; weight: [E] or [E, 1]; src_scale [num_src] and dst_scale [num_dst]: float32
     (float64 for float64 x), without gradient. Absent factors are 1. Returns [num_dst, ...]."""
-    return call(_ops.scaled_sum, topology_of(graph), x, weight, src_scale, dst_scale)
+    return call(_traced.scaled_sum, as_tensor(graph), x, weight, src_scale, dst_scale)
 
 
 def edge_softmax(graph: GraphLike, logits: Tensor, by: str = "dst") -> Tensor:
     """Softmax over the edges into each destination, or out of each source (by="src"), per trailing
     element. logits: [E, ...]. Returns the same shape and dtype."""
-    return call(_ops.edge_softmax, topology_of(graph), logits, by)
+    return call(_traced.edge_softmax, as_tensor(graph), logits, by)
 
 
 def gat_attention(graph: GraphLike, z: Tensor, score_src: Tensor, score_dst: Tensor,
@@ -53,7 +53,7 @@ def gat_attention(graph: GraphLike, z: Tensor, score_src: Tensor, score_dst: Ten
 
     z: [num_src, H, F]; score_src: [num_src, H]; score_dst: [num_dst, H]; edge_weight: [E] or
     [E, H]. Returns [num_dst, H, F]."""
-    return call(_ops.gat_attention, topology_of(graph), z, score_src, score_dst, edge_weight,
+    return call(_traced.gat_attention, as_tensor(graph), z, score_src, score_dst, edge_weight,
                 negative_slope, dropout, 0, _seed(z) if dropout > 0 else None)
 
 
@@ -61,7 +61,7 @@ def gatv2_scores(graph: GraphLike, src: Tensor, dst: Tensor, attn: Tensor,
                  negative_slope: float = 0.2) -> Tensor:
     """out[e, h] = sum over f of attn[h, f] * leaky_relu(src[u, h, f] + dst[v, h, f]): [E, H] of
     float32 (float64). src: [num_src, H, F]; dst: [num_dst, H, F]; attn: [H, F] or [1, H, F]."""
-    return call(_ops.gatv2_scores, topology_of(graph), src, dst, attn, negative_slope)
+    return call(_traced.gatv2_scores, as_tensor(graph), src, dst, attn, negative_slope)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -105,4 +105,4 @@ def gather_mm(a: Tensor, b: Tensor, idx: Tensor) -> Tensor:
 def _seed(x: Tensor) -> Tensor:
     """A seed on the device of x. A tensor, so that a captured CUDA graph draws again when it is
     replayed."""
-    return torch.empty(1, dtype=torch.int64, device=x.device).random_()
+    return torch.randint(2**62, (1,), device=x.device)

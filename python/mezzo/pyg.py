@@ -15,12 +15,14 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from mezzo import ops
 from mezzo.acceleration import Report, logger, swap
-from mezzo.graph import Graph, kept
+from mezzo.graph import Graph, as_tensor, kept
 from mezzo.nn.aggregation import add_own_rows
 from mezzo.nn.attention import attention_scores, dropped_softmax
 from mezzo.nn.support import add_parameter, scale_dtype
 
 _REDUCERS = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max", "min": "min"}
+_HOOKS = tuple(f"_{part}_forward{order}_hooks" for order in ("", "_pre") for part in (
+    "propagate", "message", "aggregate", "message_and_aggregate", "edge_update"))
 
 
 def accelerate(model: nn.Module, verbose: bool = True) -> Report:
@@ -50,14 +52,12 @@ def _reason_to_leave(module: nn.Module) -> str | None:
 
 def _takes(module: nn.Module, edge_index: Any, *rows: Any) -> bool:
     """Whether this call has a counterpart; otherwise PyG's forward runs."""
-    hooks = (name for name in vars(module) if name.endswith("_hooks") and name.startswith(
-        ("_propagate", "_message", "_aggregate", "_edge_update")))
     taken = (type(edge_index) is Tensor and edge_index.layout == torch.strided
              and not module.explain and module.decomposed_layers == 1
-             and not any(getattr(module, name) for name in hooks)
+             and not any(getattr(module, name, None) for name in _HOOKS)
              and all(isinstance(x, Tensor) and x.layout == torch.strided and x.dim() == 2
                      and x.is_floating_point() for x in rows))
-    if not taken:
+    if not taken and not torch.compiler.is_compiling():
         logger.info("%s: a call without counterpart runs PyG's code", type(module).__name__)
     return taken
 
@@ -73,7 +73,22 @@ def _structure(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int = 
             src, dst = torch.cat([src[others], loops]), torch.cat([dst[others], loops])
         return Graph.from_coo(src, dst, num_src, num_dst)
 
+    if torch.compiler.is_compiling():
+        return Graph(_structure_in_graph(edge_index, num_src, num_dst, num_loops))
     return kept(edge_index, (num_src, num_dst, num_loops), make)
+
+
+@torch.library.custom_op("mezzo::_structure", mutates_args=())
+def _structure_in_graph(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int) -> Tensor:
+    """The tensor of _structure(), as an operator of compiled functions."""
+    return as_tensor(_structure(edge_index, num_src, num_dst, num_loops).topology)
+
+
+@_structure_in_graph.register_fake
+def _(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int) -> Tensor:
+    # Own loops are removed, so their number depends on the data.
+    edges = torch.library.get_ctx().new_dynamic_size() if num_loops else edge_index.shape[1]
+    return edge_index.new_empty_strided((0, num_src, num_dst, edges), (0,) * 4, dtype=torch.uint8)
 
 
 def _linear(module: nn.Module, x: Tensor) -> Tensor:
@@ -101,13 +116,18 @@ class GCNConv(pyg_nn.GCNConv):
 
     def _sum(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
         nodes, dtype = x.shape[0], scale_dtype(x)
-        if self.normalize and self.cached:  # of the first call, as in PyG
-            if self._cached_edge_index is None:
-                self._cached_edge_index = gcn_norm(edge_index, edge_weight, nodes, self.improved,
-                                                   self.add_self_loops, self.flow, dtype)
-            edge_index, edge_weight = self._cached_edge_index
-            return ops.scaled_sum(_structure(edge_index, nodes, nodes), x, edge_weight.to(dtype))
         loops = nodes if self.normalize and self.add_self_loops else 0
+        # torch.compile cannot trace _with_loops.
+        by_pyg = loops and edge_weight is not None and torch.compiler.is_compiling()
+        if self.normalize and (self.cached or by_pyg):
+            weighted = self._cached_edge_index
+            if weighted is None:
+                weighted = gcn_norm(edge_index, edge_weight, nodes, self.improved,
+                                    self.add_self_loops, self.flow, dtype)
+                if self.cached:  # of the first call, as in PyG
+                    self._cached_edge_index = weighted
+            edge_index, edge_weight = weighted
+            return ops.scaled_sum(_structure(edge_index, nodes, nodes), x, edge_weight.to(dtype))
         graph = _structure(edge_index, nodes, nodes, loops)
         if edge_weight is not None:  # PyG's improved does nothing without weights
             edge_weight = edge_weight.to(dtype)

@@ -8,6 +8,7 @@ import copy
 import io
 import sys
 import unittest
+import unittest.mock
 
 from load_torch import load_package
 
@@ -175,6 +176,40 @@ class PyG(Peers):
         other = torch.load(file, weights_only=False)
         torch.testing.assert_close(other(x, self.edges), model(x, self.edges))
         pyg.models.GCN(IN, 8, 2, 2).load_state_dict(model.state_dict())
+
+    def test_models_compile_without_graph_breaks_and_are_exported(self):
+        models = {"GCN": pyg.models.GCN, "SAGE": pyg.models.GraphSAGE, "GAT": pyg.models.GAT,
+                  "GATv2": lambda *sizes: pyg.models.GAT(*sizes, v2=True), "GIN": pyg.models.GIN}
+        x, edges, weight = numbers(N, IN).float(), self.edges, {"edge_weight": self.weight.float()}
+        for name, make in models.items():
+            cases = [("aot_eager", {})]
+            cases += [("inductor", {})] if name in ("GCN", "SAGE", "GAT") else []
+            cases += [("aot_eager", weight)] if name == "GCN" else []
+            for backend, named in cases:
+                with self.subTest(name, backend=backend, weighted=bool(named)):
+                    torch._dynamo.reset()
+                    model = make(IN, 8, 2, 3)
+                    mezzo.pyg.accelerate(model, verbose=False)
+                    compiled = torch.compile(model, fullgraph=True, backend=backend)
+                    for nodes in (N, N + 3):
+                        rows = torch.cat([x, x[:nodes - N]])
+                        out, expected = compiled(rows, edges, **named), model(rows, edges, **named)
+                        torch.testing.assert_close(out, expected)
+                        torch.testing.assert_close(
+                            *(torch.autograd.grad(y.square().sum(), list(model.parameters()))
+                              for y in (out, expected)))
+                    exported = torch.export.export(model, (x, edges), named).module()
+                    torch.testing.assert_close(exported(x, edges, **named),
+                                               model(x, edges, **named))
+
+    def test_a_compiled_model_makes_its_structure_once(self):
+        layer, edges = pyg.GATConv(IN, 3), self.edges.clone()
+        mezzo.pyg.accelerate(layer, verbose=False)
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        with unittest.mock.patch.object(Graph, "from_coo", wraps=Graph.from_coo) as made:
+            for i in range(3):
+                compiled(numbers(N, IN, seed=i).float(), edges).sum().backward()
+        self.assertEqual(made.call_count, 1)
 
     def test_a_graph_is_made_of_data(self):
         data = Data(x=numbers(N, 2), edge_index=self.edges, edge_attr=self.weight, y=torch.zeros(N))

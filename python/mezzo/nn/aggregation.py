@@ -162,9 +162,9 @@ class SAGEConv(GraphModule):
     def _mean_with_own_row(graph: Graph, x: Rows, edge_weight: Tensor | None) -> Tensor:
         """(sum of w_e x_u + x_v) / (in-degree + 1). Both parts are divided in the accumulator."""
         share = (graph.in_degrees() + 1).to(support.scale_dtype(x.src)).reciprocal()
-        own = graph.own_rows(x.dst.shape[0])
+        own = support.first_rows(x.dst, graph.num_dst_nodes())
         return (ops.scaled_sum(graph, x.src, edge_weight, None, share)
-                + ops.scaled_sum(own, x.dst, None, None, share))
+                + ops.scaled_sum(graph.own_rows(), own, None, None, share))
 
 
 class GINConv(GraphModule):

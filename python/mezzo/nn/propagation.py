@@ -37,7 +37,8 @@ class Propagation:
 
     def _copy(self, **changes: Tensor) -> Propagation:
         other = object.__new__(Propagation)
-        other.__dict__.update(self.__dict__, **changes)
+        for name in ("graph", "dtype", "weight", "src_scale", "dst_scale"):
+            setattr(other, name, changes.get(name, getattr(self, name)))
         return other
 
     def times(self, factor: float | Tensor) -> Propagation:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzo import ops
-from mezzo.errors import check
+from mezzo.errors import check, check_all
 from mezzo.graph import Graph, as_graph
 
 Activation = Union[Callable[[Tensor], Tensor], None]
@@ -61,9 +61,10 @@ class GraphModule(nn.Module):
 
     def _check_in_degrees(self, graph: Graph) -> None:
         """Every destination must have an in-edge, unless the layer allows otherwise."""
-        check(self._allow_zero_in_degree or not graph.has_zero_in_degree(),
-              "{}: expected an in-edge of every destination, got nodes without in-edges; add self "
-              "loops or set allow_zero_in_degree", type(self).__name__)
+        if not self._allow_zero_in_degree:
+            graph.check_in_degrees(
+                f"{type(self).__name__}: expected an in-edge of every destination, got nodes "
+                "without in-edges; add self loops or set allow_zero_in_degree")
 
 
 def check_rows(layer: str, feat: Any, num_rows: int, width: int) -> None:
@@ -115,8 +116,8 @@ def edge_factors(layer: str, graph: Graph, edge_weight: Tensor | None,
 
 def check_weight_signs(layer: str, weight: Tensor, positive: bool) -> None:
     """Weights whose sums are degrees must be positive, or not negative."""
-    check(not bool((weight <= 0 if positive else weight < 0).any()), "{}: expected {} edge_weight, "
-          "whose sums are the degrees", layer, "positive" if positive else "non-negative")
+    check_all(weight > 0 if positive else weight >= 0, "{}: expected {} edge_weight, whose sums are "
+              "the degrees", layer, "positive" if positive else "non-negative")
 
 
 def normalised(graph: Graph, weight: Tensor, norm: str, eps: float = 0.0) -> Tensor:
