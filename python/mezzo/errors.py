@@ -8,7 +8,7 @@ from torch import Tensor
 
 # What torch says of an argument of another type, and the form of the library's texts.
 _OTHER_TYPE = re.compile(r"Expected a value of type|is missing value for argument")
-_OWN_TEXT = re.compile(r"[a-z]\w*: ")
+_OWN_TEXT = re.compile(r"[a-z]\w*: |[A-Z]\w*: expected ")
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:

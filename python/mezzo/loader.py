@@ -1,0 +1,146 @@
+"""Loaders: mini-batches that the library's threads draw and gather ahead.
+
+    loader = mezzo.NeighborLoader(data, [15, 10], batch_size=1024, input_nodes=data.train_mask)
+    for batch in loader:                           # data: a torch_geometric.data.Data
+        out = model(batch.x, batch.edge_index)[:batch.batch_size]
+
+    for input_nodes, output_nodes, blocks in mezzo.NeighborLoader(graph, [15, 10], batch_size=1024):
+        out = model(blocks, blocks[0].srcdata["feat"])      # graph: a mezzo.Graph
+
+Each loop is the next epoch. A batch has the rows of all tensors of nodes and edges, in any dtype,
+without gradient; do not write to these tensors during a loop. It depends only on `seed`, by default
+drawn from torch's generator, and its place, not on the number of threads.
+"""
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mezzo.errors import call, check
+from mezzo.graph import Graph, kept
+
+
+class _Loader:
+    """What the loaders share: `len` is the number of batches of an epoch. Leaving a loop early
+    ends its threads.
+
+    Each takes a PyG Data or a mezzo.Graph as data, on the CPU, and num_workers, the threads that
+    prepare batches, each prefetch_factor of them ahead; 0: the caller, by torch's threads."""
+
+    def __init__(self, kind: str, data: Any, options: dict[str, Any], num_workers: int,
+                 prefetch_factor: int, seed: int | None) -> None:
+        self.data = data
+        self._graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
+        if seed is None:
+            seed = int(torch.empty((), dtype=torch.int64).random_())
+        arguments = {"topology": self._graph.topology, "ndata": self._graph.ndata,
+                     "edata": self._graph.edata, **options, "num_workers": num_workers,
+                     "prefetch_factor": prefetch_factor, "seed": seed}
+        try:
+            self._loader = call(getattr(torch.classes.mezzo.Loader, kind), *arguments.values())
+        except TypeError as error:  # which has the numbers of the arguments
+            text = re.sub(r"'_(\d+)'", lambda n: repr([*arguments][int(n[1])]), str(error))
+            raise TypeError(text.split("\n")[0]) from None
+
+    def __len__(self) -> int:
+        return self._loader.num_batches()
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = self._loader.begin()
+        while (parts := call(batches.next)) is not None:
+            yield self._batch(*parts)
+
+    def _batch(self, structures: list[torch.ScriptObject], nodes: dict[str, Tensor],
+               edges: list[dict[str, Tensor]], more: dict[str, Tensor]) -> Any:
+        graph = Graph(structures[0], is_block=False)
+        if self._graph is self.data:
+            graph.ndata.update(nodes)
+            graph.edata.update(edges[0])
+            return graph
+        batch, count, edge_index = copy.copy(self.data), graph.num_nodes(), more["edge_index"]
+        kept(edge_index, (count, count, 0), lambda: graph)  # of accelerated convolutions
+        batch.edge_index, batch.n_id, batch.e_id = edge_index, nodes.pop("_ID"), edges[0].pop("_ID")
+        if "num_nodes" in batch:
+            batch.num_nodes = count
+        for name, rows in [*nodes.items(), *edges[0].items()]:
+            batch[name] = rows
+        return batch
+
+
+class NeighborLoader(_Loader):
+    """Batches of some nodes and their sampled in-neighbours.
+
+    num_neighbors: the in-edges drawn for a node in each hop from the seeds, -1: all. input_nodes:
+    the seeds, distinct ids or a mask, by default all nodes; of several processes each passes its
+    share. batch_size: seeds of a batch. shuffle: a new order each epoch. replace: draw with
+    replacement. weight_attr: the name of edge weights to draw in proportion to. labor: nodes share
+    the neighbours that they draw, with the edges' 1 / probability as `edge_weights`.
+
+    Of Data a batch is Data: the seeds come first, as in PyG a node draws in one hop, and it also
+    has n_id, e_id, batch_size, input_id, num_sampled_nodes and num_sampled_edges. Its structure is
+    ready for convolutions of mezzo.pyg.accelerate that add no self loops. Of a Graph it is
+    (input_nodes, output_nodes, blocks), input layer first: blocks[0].srcdata has the rows of the
+    input nodes, blocks[-1].dstdata those of the seeds, and "_ID" the ids, as in DGL."""
+
+    def __init__(self, data: Any, num_neighbors: list[int], input_nodes: Tensor | None = None, *,
+                 batch_size: int = 1, shuffle: bool = False, drop_last: bool = False,
+                 replace: bool = False, weight_attr: str | None = None, labor: bool = False,
+                 num_workers: int = 1, prefetch_factor: int = 2, seed: int | None = None) -> None:
+        weights = None
+        if weight_attr is not None:
+            edges = data.edata if isinstance(data, Graph) else data
+            check(weight_attr in edges, "NeighborLoader: expected weight_attr to name edge weights,"
+                  " got {}", weight_attr)
+            weights = edges[weight_attr]
+        super().__init__("neighbors", data, {
+            "input_nodes": input_nodes, "num_neighbors": num_neighbors,
+            "as_blocks": isinstance(data, Graph), "labor": labor, "replace": replace,
+            "weights": weights, "batch_size": batch_size, "shuffle": shuffle,
+            "drop_last": drop_last}, num_workers, prefetch_factor, seed)
+
+    def _batch(self, structures: list[torch.ScriptObject], nodes: dict[str, Tensor],
+               edges: list[dict[str, Tensor]], more: dict[str, Tensor]) -> Any:
+        if self._graph is not self.data:
+            batch = super()._batch(structures, nodes, edges, more)
+            batch.input_id, batch.batch_size = more["input_id"], more["input_id"].numel()
+            for name in ("num_sampled_nodes", "num_sampled_edges"):
+                batch[name] = more[name].tolist()
+            return batch
+        blocks = [Graph(topology, is_block=True) for topology in structures]
+        for block, rows in zip(blocks, edges):
+            block.edata.update(rows)
+        blocks[0].srcdata.update(nodes)
+        count = blocks[-1].num_dst_nodes()
+        blocks[-1].dstdata.update({name: rows[:count] for name, rows in nodes.items()})
+        return nodes["_ID"], nodes["_ID"][:count], blocks
+
+
+class ClusterLoader(_Loader):
+    """Batches of `batch_size` random parts of a METIS partition into `num_parts`, with all edges
+    among their nodes (Cluster-GCN). Of Data a batch is Data with n_id and e_id, of a Graph a Graph
+    with ndata["_ID"] and edata["_ID"]."""
+
+    def __init__(self, data: Any, num_parts: int, *, batch_size: int = 1, shuffle: bool = False,
+                 drop_last: bool = False, num_workers: int = 1, prefetch_factor: int = 2,
+                 seed: int | None = None) -> None:
+        super().__init__("clusters", data, {
+            "num_parts": num_parts, "batch_size": batch_size, "shuffle": shuffle,
+            "drop_last": drop_last}, num_workers, prefetch_factor, seed)
+
+
+class SaintLoader(_Loader):
+    """`num_steps` batches of all edges among drawn nodes (GraphSAINT): `batch_size` nodes, edges or
+    walks of `walk_length` steps by kind "node", "edge" or "walk". Batches as ClusterLoader's; with
+    sample_coverage, the times that nodes are drawn beforehand, they have node_norm, which the loss
+    of a node is multiplied by, and edge_norm, for means of messages (C++'s SaintLoader)."""
+
+    def __init__(self, data: Any, batch_size: int, *, kind: str = "walk", walk_length: int = 2,
+                 num_steps: int = 1, sample_coverage: int = 0, num_workers: int = 1,
+                 prefetch_factor: int = 2, seed: int | None = None) -> None:
+        super().__init__("saint", data, {
+            "kind": kind, "batch_size": batch_size, "walk_length": walk_length,
+            "num_steps": num_steps, "sample_coverage": sample_coverage}, num_workers,
+            prefetch_factor, seed)
