@@ -54,7 +54,7 @@ void add_edge_index(LoadedBatch& batch) {
   batch.more["edge_index"] = edge_index;
 }
 
-/// The columns of a dict. what: "node" or "edge". Throws InvalidArgument unless each has `num_rows`
+/// The columns of a dict. what: a row in errors. Throws InvalidArgument unless each has `num_rows`
 /// rows on the CPU.
 Columns columns_of(std::string_view loader, const char* what, std::int64_t num_rows,
                    const TensorDict& dict) {
@@ -233,8 +233,8 @@ NeighborPlan neighbor_plan(const NeighborArguments& in, const TensorDict& nodes,
                     .input_nodes = input_nodes,
                     .order = SeedOrder(kNeighborLoaderName, at::arange(input_nodes.numel()),
                                        input_nodes.numel(), in.seeds),
-                    .nodes = columns_of(kNeighborLoaderName, "node", num_nodes, nodes),
-                    .edges = columns_of(kNeighborLoaderName, "edge", topology.num_edges(), edges),
+                    .nodes = columns_of(kNeighborLoaderName, "data: node", num_nodes, nodes),
+                    .edges = columns_of(kNeighborLoaderName, "data: edge", topology.num_edges(), edges),
                     .seed = in.seeds.seed};
   if (in.as_blocks) {
     plan.blocks.emplace(topology, BlockSampler::Options{.fanouts = {in.num_neighbors.rbegin(),
@@ -255,11 +255,11 @@ c10::intrusive_ptr<LoaderHolder> hold_subgraph_loader(std::string_view name,
                                                       const TensorDict& nodes,
                                                       const TensorDict& edges, Options options) {
   Graph graph(topology);
-  graph.ndata().update(columns_of(name, "node", topology.num_dst(), nodes));
+  graph.ndata().update(columns_of(name, "data: node", topology.num_dst(), nodes));
   options.features = graph.ndata().names();
   return hold_loader(
       std::make_shared<Loader>(graph, options),
-      [columns = columns_of(name, "edge", topology.num_edges(), edges)](SubgraphBatch subgraph) {
+      [columns = columns_of(name, "data: edge", topology.num_edges(), edges)](SubgraphBatch subgraph) {
         LoadedBatch batch;
         batch.structures.push_back(subgraph.graph.topology());
         batch.nodes = subgraph.graph.ndata().columns();

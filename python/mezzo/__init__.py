@@ -25,5 +25,6 @@ _load_library()
 
 from mezzo import nn, ops  # noqa: E402
 from mezzo.graph import Graph  # noqa: E402
+from mezzo.loader import ClusterLoader, NeighborLoader, SaintLoader  # noqa: E402
 
-__all__ = ["Graph", "nn", "ops"]
+__all__ = ["ClusterLoader", "Graph", "NeighborLoader", "SaintLoader", "nn", "ops"]
