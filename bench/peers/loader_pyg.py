@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""PyG's NeighborLoader and mezzo's, an epoch of each in turn: sampled edges a second, batches and
-gathered features included.
+"""Sampled edges a second of PyG's NeighborLoader and of mezzo's, in turn, with the whole making of
+the batches.
 
 usage: loader_pyg.py [SECONDS]
 
-Needs the wheel (make wheel), torch_geometric and pyg-lib, its sampler. A random graph of 2^20
-nodes and 2^24 edges, 1,024 seeds a batch, 15 and 10 neighbours, with and without 100 float32
-features; two threads, and for PyG the batches in the process itself or in two workers. A measurement
-of a loader takes at least SECONDS, by default 3.
+Needs the wheel (make wheel), torch_geometric and its sampler pyg-lib. A random graph of 2^20 nodes
+and 2^24 edges, 1,024 seeds a batch, 15 and 10 neighbours, with and without 100 float32 features and
+labels; two threads, or two workers (PyG's are processes). Each rate is over SECONDS, by default 3.
+To let malloc keep its pages: MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000.
 """
 import sys
 import time

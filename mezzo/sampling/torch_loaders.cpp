@@ -1,8 +1,11 @@
 // Loaders as classes of libtorch's registry, which Python calls; see python/mezzo/loader.py.
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -119,15 +122,18 @@ struct NeighborPlan {
     std::vector<at::Tensor> offsets, neighbors, edge_ids, weights;
     std::vector<std::int64_t> node_counts, edge_counts;
     std::int64_t begin = 0, num_edges = 0;
-    const auto new_nodes = [&] {
+    const auto nodes_from = [&](std::int64_t first) {
+      at::Tensor copy = at::empty({numbers.size() - first}, kIdDtype<Id>);
+      std::copy_n(numbers.nodes<Id>() + first, copy.numel(), copy.mutable_data_ptr<Id>());
+      return copy;
+    };
+    const auto number_found = [&] {
       numbers.add<Id>(found.mutable_data_ptr<Id>(), found.numel());
       node_counts.push_back(numbers.size() - begin);
-      return at::from_blob(const_cast<Id*>(numbers.nodes<Id>()) + begin, {node_counts.back()},
-                           kIdDtype<Id>)
-          .clone();
     };
     for (const DrawOptions& hop : hops) {
-      const at::Tensor frontier = new_nodes();
+      number_found();
+      const at::Tensor frontier = nodes_from(begin);
       begin = numbers.size();
       const DrawnNeighbors drawn =
           source->draw(frontier, hop, key, static_cast<std::int64_t>(offsets.size()), workspace);
@@ -138,13 +144,12 @@ struct NeighborPlan {
       edge_counts.push_back(found.numel());
       num_edges += found.numel();
     }
-    const std::int64_t num_last = new_nodes().numel(), num_nodes = numbers.size();
-    offsets.push_back(at::full({num_last + 1}, num_edges, at::kLong));
+    number_found();
+    const std::int64_t num_nodes = numbers.size();
+    offsets.push_back(at::full({node_counts.back() + 1}, num_edges, at::kLong));
     batch.structures.push_back(topology_from_rows(
         {at::cat(offsets), at::cat(neighbors), at::Tensor()}, num_nodes, num_nodes));
-    batch.nodes = rows_and_ids(
-        nodes,
-        at::from_blob(const_cast<Id*>(numbers.nodes<Id>()), {num_nodes}, kIdDtype<Id>).clone());
+    batch.nodes = rows_and_ids(nodes, nodes_from(0));
     batch.edges.push_back(rows_and_ids(edges, at::cat(edge_ids)));
     if (!weights.empty()) batch.edges.back()["edge_weights"] = at::cat(weights);
     batch.more["num_sampled_nodes"] = at::tensor(node_counts, at::kLong);
@@ -227,15 +232,16 @@ NeighborPlan neighbor_plan(const NeighborArguments& in, const TensorDict& nodes,
                                                 : at::arange(num_nodes);
   check_distinct(kNeighborLoaderName, "input_nodes", input_nodes);
   const at::Tensor weights = in.edge_weights.value_or(at::Tensor());
-  NeighborPlan plan{.blocks = std::nullopt,
-                    .source = std::nullopt,
-                    .hops = std::move(hops),
-                    .input_nodes = input_nodes,
-                    .order = SeedOrder(kNeighborLoaderName, at::arange(input_nodes.numel()),
-                                       input_nodes.numel(), in.seeds),
-                    .nodes = columns_of(kNeighborLoaderName, "data: node", num_nodes, nodes),
-                    .edges = columns_of(kNeighborLoaderName, "data: edge", topology.num_edges(), edges),
-                    .seed = in.seeds.seed};
+  NeighborPlan plan{
+      .blocks = std::nullopt,
+      .source = std::nullopt,
+      .hops = std::move(hops),
+      .input_nodes = input_nodes,
+      .order = SeedOrder(kNeighborLoaderName, at::arange(input_nodes.numel()), input_nodes.numel(),
+                         in.seeds),
+      .nodes = columns_of(kNeighborLoaderName, "data: node", num_nodes, nodes),
+      .edges = columns_of(kNeighborLoaderName, "data: edge", topology.num_edges(), edges),
+      .seed = in.seeds.seed};
   if (in.as_blocks) {
     plan.blocks.emplace(topology, BlockSampler::Options{.fanouts = {in.num_neighbors.rbegin(),
                                                                     in.num_neighbors.rend()},
@@ -257,21 +263,21 @@ c10::intrusive_ptr<LoaderHolder> hold_subgraph_loader(std::string_view name,
   Graph graph(topology);
   graph.ndata().update(columns_of(name, "data: node", topology.num_dst(), nodes));
   options.features = graph.ndata().names();
-  return hold_loader(
-      std::make_shared<Loader>(graph, options),
-      [columns = columns_of(name, "data: edge", topology.num_edges(), edges)](SubgraphBatch subgraph) {
-        LoadedBatch batch;
-        batch.structures.push_back(subgraph.graph.topology());
-        batch.nodes = subgraph.graph.ndata().columns();
-        batch.nodes[kParentIds] = subgraph.nodes;
-        batch.edges.push_back(rows_and_ids(columns, subgraph.edges));
-        if (subgraph.node_weights.defined()) {
-          batch.nodes["node_norm"] = subgraph.node_weights;
-          batch.edges.back()["edge_norm"] = subgraph.edge_weights;
-        }
-        add_edge_index(batch);
-        return batch;
-      });
+  return hold_loader(std::make_shared<Loader>(graph, options),
+                     [columns = columns_of(name, "data: edge", topology.num_edges(), edges)](
+                         SubgraphBatch subgraph) {
+                       LoadedBatch batch;
+                       batch.structures.push_back(subgraph.graph.topology());
+                       batch.nodes = subgraph.graph.ndata().columns();
+                       batch.nodes[kParentIds] = subgraph.nodes;
+                       batch.edges.push_back(rows_and_ids(columns, subgraph.edges));
+                       if (subgraph.node_weights.defined()) {
+                         batch.nodes["node_norm"] = subgraph.node_weights;
+                         batch.edges.back()["edge_norm"] = subgraph.edge_weights;
+                       }
+                       add_edge_index(batch);
+                       return batch;
+                     });
 }
 
 SaintKind saint_kind(const std::string& name) {
