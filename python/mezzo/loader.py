@@ -24,11 +24,9 @@ from mezzo.graph import Graph, kept
 
 
 class _Loader:
-    """What the loaders share: `len` is the number of batches of an epoch. Leaving a loop early
-    ends its threads.
-
-    Each takes a PyG Data or a mezzo.Graph as data, on the CPU, and num_workers, the threads that
-    prepare batches, each prefetch_factor of them ahead; 0: the caller, by torch's threads."""
+    """What the loaders share. data: a PyG Data or a mezzo.Graph, on the CPU. num_workers: threads
+    that prepare batches, each prefetch_factor of them ahead, until the loop ends or is left; 0: the
+    caller, by torch's threads. `len` is the number of batches of an epoch."""
 
     def __init__(self, kind: str, data: Any, options: dict[str, Any], num_workers: int,
                  prefetch_factor: int, seed: int | None) -> None:
@@ -65,19 +63,17 @@ class _Loader:
         batch.edge_index, batch.n_id, batch.e_id = edge_index, nodes.pop("_ID"), edges[0].pop("_ID")
         if "num_nodes" in batch:
             batch.num_nodes = count
-        for name, rows in [*nodes.items(), *edges[0].items()]:
-            batch[name] = rows
+        batch.update(nodes | edges[0])
         return batch
 
 
 class NeighborLoader(_Loader):
-    """Batches of some nodes and their sampled in-neighbours.
-
-    num_neighbors: the in-edges drawn for a node in each hop from the seeds, -1: all. input_nodes:
-    the seeds, distinct ids or a mask, by default all nodes; of several processes each passes its
-    share. batch_size: seeds of a batch. shuffle: a new order each epoch. replace: draw with
-    replacement. weight_attr: the name of edge weights to draw in proportion to. labor: nodes share
-    the neighbours that they draw, with the edges' 1 / probability as `edge_weights`.
+    """Batches of some nodes and their sampled in-neighbours. num_neighbors: the in-edges drawn for
+    a node in each hop from the seeds, -1: all. input_nodes: the seeds, distinct ids or a mask, by
+    default all nodes; of several processes each passes its share. batch_size: seeds of a batch.
+    shuffle: a new order each epoch. replace: draw with replacement. weight_attr: the name of edge
+    weights to draw in proportion to. labor: nodes share the neighbours that they draw, with the
+    edges' 1 / probability as `edge_weights`.
 
     Of Data a batch is Data: the seeds come first, as in PyG a node draws in one hop, and it also
     has n_id, e_id, batch_size, input_id, num_sampled_nodes and num_sampled_edges. Its structure is
@@ -89,25 +85,22 @@ class NeighborLoader(_Loader):
                  batch_size: int = 1, shuffle: bool = False, drop_last: bool = False,
                  replace: bool = False, weight_attr: str | None = None, labor: bool = False,
                  num_workers: int = 1, prefetch_factor: int = 2, seed: int | None = None) -> None:
-        weights = None
-        if weight_attr is not None:
-            edges = data.edata if isinstance(data, Graph) else data
-            check(weight_attr in edges, "NeighborLoader: expected weight_attr to name edge weights,"
-                  " got {}", weight_attr)
-            weights = edges[weight_attr]
+        edges = data.edata if isinstance(data, Graph) else data
+        check(weight_attr is None or weight_attr in edges,
+              "NeighborLoader: expected weight_attr to name edge weights, got {}", weight_attr)
         super().__init__("neighbors", data, {
             "input_nodes": input_nodes, "num_neighbors": num_neighbors,
             "as_blocks": isinstance(data, Graph), "labor": labor, "replace": replace,
-            "weights": weights, "batch_size": batch_size, "shuffle": shuffle,
-            "drop_last": drop_last}, num_workers, prefetch_factor, seed)
+            "weights": weight_attr and edges[weight_attr], "batch_size": batch_size,
+            "shuffle": shuffle, "drop_last": drop_last}, num_workers, prefetch_factor, seed)
 
     def _batch(self, structures: list[torch.ScriptObject], nodes: dict[str, Tensor],
                edges: list[dict[str, Tensor]], more: dict[str, Tensor]) -> Any:
         if self._graph is not self.data:
             batch = super()._batch(structures, nodes, edges, more)
             batch.input_id, batch.batch_size = more["input_id"], more["input_id"].numel()
-            for name in ("num_sampled_nodes", "num_sampled_edges"):
-                batch[name] = more[name].tolist()
+            batch.num_sampled_nodes = more["num_sampled_nodes"].tolist()
+            batch.num_sampled_edges = more["num_sampled_edges"].tolist()
             return batch
         blocks = [Graph(topology, is_block=True) for topology in structures]
         for block, rows in zip(blocks, edges):
