@@ -84,7 +84,8 @@ class Batches(unittest.TestCase):
 
 class Blocks(Batches):
     def test_blocks_are_drawn_edges_with_the_rows_of_their_nodes(self):
-        for fanouts, replace in (([5, 3], False), ([-1, 4], False), ([6], True), ([2, 0, 3], False)):
+        for fanouts, replace in (
+                ([5, 3], False), ([-1, 4], False), ([6], True), ([2, 0, 3], False)):
             loader = NeighborLoader(graph_of(), fanouts, batch_size=70, replace=replace, seed=1)
             self.assertEqual(len(loader), 5)
             seen = []
