@@ -1,6 +1,9 @@
 #include "mezzo/cli/runs.h"
 
+#include <cmath>
 #include <iostream>
+#include <optional>
+#include <utility>
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -8,11 +11,29 @@
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/core/error.h"
+#include "mezzo/train/files/event_file.h"
 #include "mezzo/train/trainer.h"
 
 namespace mezzo::cli {
 
 namespace {
+
+/// What TensorBoard shows of an epoch.
+std::vector<EventScalar> scalars_of(const EpochRecord& record, const std::string& metric) {
+  constexpr double kMilliseconds = 1e-3;
+  std::vector<EventScalar> scalars = {{"loss/train", record.loss},
+                                      {"time/epoch_seconds", record.epoch_ms * kMilliseconds}};
+  if (record.loss_scale != 1 || record.skipped_steps > 0) {
+    scalars.push_back({"scaler/loss_scale", record.loss_scale});
+    scalars.push_back({"scaler/skipped_steps", static_cast<double>(record.skipped_steps)});
+  }
+  const Scores scores = record.scores.value_or(Scores());  // NaN: not evaluated, or no such nodes
+  for (const auto& [part, score] :
+       {std::pair("train", scores.train), {"val", scores.val}, {"test", scores.test}}) {
+    if (!std::isnan(score)) scalars.push_back({metric + "/" + part, score});
+  }
+  return scalars;
+}
 
 /// Appends the report, also that of an EndedRun. If there are several runs, a NumericError names
 /// the run.
@@ -44,9 +65,17 @@ void train_runs(const Dataset& dataset, const RunArguments& run, const std::stri
     std::string line = label;
     if (run.runs > 1) line += fmt::format("{}run {}/{}", label.empty() ? "" : " ", i + 1, run.runs);
     Progress progress(std::cerr, progress_style(), line);
+    std::optional<EventFile> events;
+    if (!run.tensorboard.empty()) {
+      events.emplace(run.runs > 1 ? fmt::format("{}/run_{}", run.tensorboard, i + 1)
+                                  : run.tensorboard);
+    }
     TrainCallbacks callbacks;
     if (group.rank() == 0) {
-      callbacks.on_epoch = [&progress](const EpochRecord& record) { progress.show(record); };
+      callbacks.on_epoch = [&](const EpochRecord& record) {
+        progress.show(record);
+        if (events) events->add(record.epoch, scalars_of(record, metric_name(dataset.metric)));
+      };
       callbacks.on_batch = [&progress](const BatchRecord& record) { progress.show(record); };
     }
     callbacks.on_start = handle_interrupts;

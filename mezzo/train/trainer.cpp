@@ -276,6 +276,7 @@ void Run::report_epoch(std::int64_t epoch, bool evaluated) const {
                      .loss = state_.history.losses.back(),
                      .epoch_ms = state_.history.epoch_ms.back(),
                      .loss_scale = loss_scale_,
+                     .skipped_steps = state_.history.skipped_steps,
                      .scores = std::nullopt};
   if (evaluated) record.scores = state_.history.evaluations.back().scores;
   ranks_.or_give_up([&] { callbacks_.on_epoch(record); });

@@ -20,7 +20,8 @@ struct EpochRecord {
   double loss = 0;
   double epoch_ms = 0;  ///< of the training step
   double loss_scale = 1;
-  std::optional<Scores> scores;  ///< if the epoch was evaluated
+  std::int64_t skipped_steps = 0;  ///< of the run so far: inf or nan gradients
+  std::optional<Scores> scores;    ///< if the epoch was evaluated
 };
 
 /// The argument of on_batch.

@@ -66,6 +66,7 @@ void set_rank_options(const dist::ProcessGroup& group, RunArguments& run) {
   if (group.rank() == 0) return;
   run.options.checkpoint.clear();
   run.json.clear();
+  run.tensorboard.clear();
 }
 
 /// The text of rank 0.
@@ -225,6 +226,10 @@ int train_command(const Arguments& arguments) {
       .number("--group-timeout", group_timeout,
               "Several processes (see mezzo launch): seconds that each waits for the others");
   add_training_options(app, options, {kProcesses, kFiles});
+  OptionGroup(app, "Files")
+      .text("--tensorboard", run.tensorboard, "FOLDER",
+            "Write loss, scores and times of every epoch as events for TensorBoard; with --runs in "
+            "folders run_1, run_2, ...");
   add_report_options(app, run.json);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();

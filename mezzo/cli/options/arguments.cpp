@@ -270,6 +270,7 @@ void finish(const OptionParser& app, RunArguments& run) {
   MEZZO_CHECK(run.runs == 1 || options.checkpoint.empty(),
               "--checkpoint: expected --runs 1, got {}", run.runs);
   if (!run.json.empty()) check_writable("--json", run.json);
+  if (!run.tensorboard.empty()) make_folder("--tensorboard", run.tensorboard);
   if (!options.checkpoint.empty()) check_writable("--checkpoint", options.checkpoint);
   const std::string origin = data::origin_of(run.data.dataset);
   check_not_read("--json", run.json, origin);

@@ -38,6 +38,7 @@ struct RunArguments {
   std::optional<amp::Precision> precision = {};  ///< train: of the products; nullopt: automatic
   std::int64_t runs = 1;
   std::string json;
+  std::string tensorboard = {};  ///< train: the folder of event files; empty: none
 };
 
 /// Adds the options that name the columns of a CSV folder.

@@ -123,6 +123,20 @@ void check_writable(std::string_view what, const std::string& path) {
   }
 }
 
+void make_folder(std::string_view what, const std::string& path) {
+  using detail::raise;
+  std::error_code ignored, failure;
+  if (path.empty()) raise<IoError>("{}: the folder name is empty", what);
+  if (fs::exists(path, ignored) && !fs::is_directory(path, ignored)) {
+    raise<IoError>("{}: {} is no folder", what, path);
+  }
+  fs::create_directories(path, failure);
+  if (failure) raise<IoError>("{}: {} cannot be made: {}", what, path, failure.message());
+  if (::access(path.c_str(), W_OK | X_OK) != 0) {
+    raise<IoError>("{}: {} cannot be written: {}", what, path, std::strerror(errno));
+  }
+}
+
 void check_distinct(std::string_view what, const std::string& path, std::string_view other_what,
                     const std::string& other) {
   if (path.empty() || other.empty()) return;

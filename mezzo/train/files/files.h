@@ -15,6 +15,10 @@ namespace mezzo {
 /// writable. Creates nothing; call it before long work.
 MEZZO_API void check_writable(std::string_view what, const std::string& path);
 
+/// Makes the folder `path`, and those above it, unless it exists. Throws IoError that begins with
+/// `what` if it cannot be made, or is no folder that can be written to.
+MEZZO_API void make_folder(std::string_view what, const std::string& path);
+
 /// Throws InvalidArgument that names `what` and `other_what` if `path` and `other` are the same
 /// file, also through links. Ignores empty paths and special files (/dev/null). Protects inputs
 /// from being overwritten.
