@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/train/files/files.h"
 
@@ -19,6 +20,7 @@ extern "C" void on_interrupt(int signal) {
   // A lost terminal sends SIGHUP more than once: the shell, then the kernel.
   if (is_deferred.load() && (!is_interrupted.exchange(true) || signal == SIGHUP)) return;
   remove_unfinished_file();
+  end_open_row();
   ::_exit(kInterrupted);
 }
 

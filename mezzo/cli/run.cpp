@@ -20,6 +20,7 @@
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/cli/commands/commands.h"
+#include "mezzo/cli/progress.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
 #include "mezzo/dist/rendezvous/failure.h"
@@ -36,6 +37,7 @@ void print_line(std::string_view text) {
   std::string line(text.substr(0, text.find('\n')));
   std::replace(line.begin(), line.end(), '\r', ' ');
   const std::string whole = fmt::format("{}{}\n", kPrefix, line);
+  blank_open_row();
   std::fputs(whole.c_str(), stderr);  // fmt::print throws if the stream is closed
 }
 

@@ -1,4 +1,5 @@
 #include <iostream>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
@@ -7,6 +8,7 @@
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/options/checkpoint_arguments.h"
+#include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/json.h"
 #include "mezzo/core/table.h"
@@ -67,7 +69,9 @@ int evaluate_command(const Arguments& arguments) {
   const LoadedCheckpoint loaded = load(parsed);
   check_not_read("--json", json, loaded.dataset.origin);
   warn_of_training_nodes(loaded);
+  std::optional<Stage> stage(std::in_place, "evaluating");
   const Scores scores = evaluate(loaded.dataset, loaded.trained);
+  stage.reset();
 
   const TrainOptions& options = loaded.trained.options;
   std::cout << fmt::format("{} in {} on {}, split {}, weights of epoch {}\n",

@@ -12,6 +12,7 @@
 
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/options/checkpoint_arguments.h"
+#include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/files/files.h"
@@ -76,8 +77,10 @@ int predict_command(const Arguments& arguments) {
   if (nodes) check_distinct("--output", output, "--nodes", nodes->file);
   const LoadedCheckpoint loaded = load(parsed, {.labels_optional = true});
   check_not_read("--output", output, loaded.dataset.origin);
+  std::optional<Stage> stage(std::in_place, "predicting");
   const Predictions predictions = predict(loaded.dataset, loaded.trained,
                                           nodes ? at::tensor(nodes->ids, at::kLong) : at::Tensor());
+  stage.reset();
   if (kind == ".csv") {
     write_csv(output, predictions);
   } else {

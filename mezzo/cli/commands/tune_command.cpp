@@ -1,4 +1,4 @@
-#include <chrono>
+#include <algorithm>
 #include <cstddef>
 #include <iostream>
 #include <string>
@@ -26,49 +26,49 @@ namespace {
 /// A line for each trial, or on a terminal a bar of its epochs.
 class TrialProgress {
  public:
-  TrialProgress() = default;
-  ~TrialProgress() {
-    if (is_open_) std::cerr << std::endl;
-  }
-  TrialProgress(const TrialProgress&) = delete;
-  TrialProgress& operator=(const TrialProgress&) = delete;
+  /// minutes: of the search.
+  explicit TrialProgress(double minutes) : minutes_(minutes) {}
 
   void show(const Trial& trial, const EpochRecord& record) {
-    constexpr double kBetweenBars = 0.1;  // seconds
-    if (!is_bar_ || (is_open_ && seconds_since(drawn_) < kBetweenBars)) return;
-    drawn_ = Clock::now();
-    is_open_ = true;
-    const std::string text = fmt::format("{}/{}  {}", record.epoch, record.epochs, best_);
-    std::cerr << "\r\x1b[K"
-              << bar_row(fmt::format("trial {}  candidate {}  ", shown_ + 1, trial.candidate),
-                         record.epoch, record.epochs, text, terminal_columns())
-              << std::flush;
+    if (!is_bar_) return;
+    constexpr double kSecondsOfMinute = 60;
+    const double left = kSecondsOfMinute * minutes_ - used_ - seconds_since(begin_);
+    const std::string count = fmt::format("{}/{}", record.epoch, record.epochs);
+    const std::string time = fmt::format("  {} left", duration(std::max(left, 0.0)));
+    row_.show(bar_row(fmt::format("trial {}  candidate {}  ", shown_ + 1, trial.candidate),
+                      record.epoch, record.epochs, {count + best_ + time, count + time, count},
+                      terminal_columns()));
   }
   void show(const TuneResult& result) {
     const Trial& trial = result.trials.back();
     ++shown_;
+    used_ += trial.seconds;
+    begin_ = Clock::now();
     if (result.best) {
       const Trial& best = result.trials[*result.best];
-      best_ = fmt::format("best val {} of candidate {}", format_score(best.score), best.candidate);
+      best_ =
+          fmt::format("  best val {} of candidate {}", format_score(best.score), best.candidate);
     }
     if (is_bar_) return;
     const std::string score =
         trial.failure.empty() ? "val " + format_score(trial.score) : "failed: " + trial.failure;
-    std::cerr << fmt::format("trial {}  candidate {}  {} epochs  {:.1f} s  {}  {}", shown_,
+    std::cerr << fmt::format("trial {}  candidate {}  {} epochs  {:.1f} s  {}{}", shown_,
                              trial.candidate, trial.epochs, trial.seconds, score, best_)
               << std::endl;
   }
 
  private:
-  bool is_bar_ = progress_style() == Progress::Style::kBar, is_open_ = false;
-  Clock::time_point drawn_;
+  bool is_bar_ = progress_style() == Progress::Style::kBar;
+  double minutes_, used_ = 0;               // used_: seconds
+  Clock::time_point begin_ = Clock::now();  // of the trial
+  StatusRow row_{std::cerr};
   std::size_t shown_ = 0;
   std::string best_;
 };
 
 TuneResult tune_with_progress(const Dataset& dataset, const RunArguments& run,
                               const TuneOptions& options, const std::string& output) {
-  TrialProgress progress;
+  TrialProgress progress(options.minutes);
   TuneCallbacks callbacks;
   callbacks.on_epoch = [&](const Trial& trial, const EpochRecord& record) {
     progress.show(trial, record);

@@ -67,7 +67,7 @@ int info_command(const Arguments& arguments) {
   if (!json.empty()) check_writable("--json", json);
   check_not_read("--json", json, data::origin_of(dataset));
   const DatasetInfo info =
-      describe(load_dataset(dataset, {.split = split, .labels_optional = true, .csv = csv}));
+      describe(load({.dataset = dataset, .split = split, .csv = csv}, {.labels_optional = true}));
   std::cout << format_info(info) << std::flush;
   if (!json.empty()) {
     replace_file(json, [&](std::ostream& file) { file << info_to_json(info); });

@@ -76,30 +76,23 @@ class MemoryWatch {
   std::jthread thread_{[this](const std::stop_token& end) { watch(end); }};
 };
 
-/// Shows a conversion on a stream: a bar for terminals, else a line for each stage that lasts some
-/// seconds.
+/// Shows a conversion on a stream: a bar for each stage on terminals, else a line for each stage
+/// that lasts some seconds.
 class ConvertDisplay {
  public:
   /// out outlives the object.
-  ConvertDisplay(std::ostream& out, Progress::Style style) : out_(out), style_(style) {}
-  ~ConvertDisplay() { finish(); }
-  ConvertDisplay(const ConvertDisplay&) = delete;
-  ConvertDisplay& operator=(const ConvertDisplay&) = delete;
+  ConvertDisplay(std::ostream& out, Progress::Style style) : out_(out), style_(style), row_(out) {}
 
   void show(const ConvertProgress& progress) {
-    const bool new_stage = progress.stage != stage_;
     const Clock::time_point now = Clock::now();
-    const bool done = progress.total > 0 && progress.done >= progress.total;
-    if (!new_stage && !done && now - drawn_ < kBetweenLooks) return;
-    drawn_ = now;
-    if (new_stage) {
+    if (progress.stage != stage_) {
       finish();
       stage_ = progress.stage;
       stage_begin_ = now;
       is_printed_ = false;
     }
     if (style_ == Progress::Style::kBar) {
-      draw(progress);
+      row_.show(row(progress, std::chrono::duration<double>(now - stage_begin_).count()));
     } else if (!is_printed_ && now - stage_begin_ >= kLongStage) {
       out_ << stage_ << std::endl;
       is_printed_ = true;
@@ -107,37 +100,37 @@ class ConvertDisplay {
   }
 
   /// Ends the bar's line. Further calls do nothing.
-  void finish() {
-    if (open_) out_ << std::endl;
-    open_ = false;
-  }
+  void finish() { row_.finish(); }
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
   static constexpr auto kLongStage = std::chrono::seconds(2);
-  static constexpr std::int64_t kWidth = 24;
 
-  void draw(const ConvertProgress& progress) {
-    out_ << "\r\x1b[K";
-    if (progress.total > 0) {
-      const double part = static_cast<double>(progress.done) / static_cast<double>(progress.total);
-      const auto filled = static_cast<std::size_t>(part * static_cast<double>(kWidth));
-      out_ << '[' << std::string(filled, '#')
-           << std::string(static_cast<std::size_t>(kWidth) - filled, '.') << "]  ";
+  static std::string row(const ConvertProgress& progress, double seconds) {
+    const auto done = static_cast<double>(progress.done),
+               total = static_cast<double>(progress.total);
+    const bool has_rate = done > 0 && seconds > 0;
+    const std::string rate = has_rate ? fmt::format("  {}/s", short_number(done / seconds)) : "";
+    if (progress.total <= 0) {
+      const std::string text = fmt::format("{}  {}{}", progress.stage, progress.done, rate);
+      return fit_row(text, terminal_columns());
     }
-    out_ << progress.stage << "  " << progress.done;
-    if (progress.total > 0) out_ << '/' << progress.total;
-    out_ << std::flush;
-    open_ = true;
+    const std::string left =
+        has_rate && done < total
+            ? fmt::format("  {} left", duration(seconds * (total - done) / done))
+            : "";
+    const std::string text =
+        fmt::format("{}  {}/{}", progress.stage, progress.done, progress.total);
+    return bar_row("", progress.done, progress.total, {text + rate + left, text + left, text},
+                   terminal_columns());
   }
 
   std::ostream& out_;
   Progress::Style style_;
-  Clock::time_point drawn_, stage_begin_;
+  StatusRow row_;
+  Clock::time_point stage_begin_;
   std::string stage_;
   bool is_printed_ = false;  // the name of the stage, as a line
-  bool open_ = false;        // a bar stands on the current line
 };
 
 std::string mebibytes(std::int64_t bytes) {

@@ -13,6 +13,7 @@
 
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/options/arguments.h"
+#include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
@@ -113,13 +114,16 @@ int partition_command(const Arguments& arguments) {
   check_not_read("--json", json, data::origin_of(dataset));
   const Clock::time_point start = Clock::now();
   const Dataset whole =
-      load_dataset(dataset, {.split = split, .labels_optional = true, .csv = csv});
+      load({.dataset = dataset, .split = split, .csv = csv}, {.labels_optional = true});
   MEZZO_CHECK(*num_parts <= whole.num_nodes, "-k: expected at most the {} nodes of {}, got {}",
               whole.num_nodes, dataset, *num_parts);
+  std::optional<Stage> stage(std::in_place, fmt::format("cutting into {} parts", *num_parts));
   const at::Tensor part_of_node = metis_partition(topology_of(whole), *num_parts, cut);
   options.should_stop = interrupted;
   handle_interrupts();
+  stage.emplace("writing " + output);
   const PartsReport report = write_parts(whole, part_of_node, output, options);
+  stage.reset();
   if (report.stopped) return kInterrupted;
 
   const double seconds = seconds_since(start);

@@ -9,6 +9,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "mezzo/cli/progress.h"
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/data/convert.h"
@@ -232,6 +233,7 @@ at::Device use_machine(const MachineArguments& machine) {
 Dataset load(const DataArguments& data, LoadOptions options) {
   options.split = data.split;
   options.csv = data.csv;
+  const Stage stage("reading " + data.dataset);
   return load_dataset(data.dataset, options);
 }
 

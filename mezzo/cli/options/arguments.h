@@ -19,7 +19,7 @@ namespace mezzo::cli {
 struct DataArguments {
   std::string dataset = "wordnet";
   std::string split;
-  std::optional<std::int64_t> split_index;
+  std::optional<std::int64_t> split_index = {};
   CsvColumns csv = {};
 };
 
