@@ -31,7 +31,8 @@ int list_command(const Arguments& arguments) {
   std::string directory, json;
   OptionParser app("Lists the data sets that have a name, and those of a folder",
                    "mezzo data list");
-  OptionGroup(app, "Data").text("--directory", directory, "FOLDER", "Also list what lies in here");
+  OptionGroup(app, "Data")
+      .text("--directory", directory, "FOLDER", "Also list the data sets in this folder");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
 
@@ -52,7 +53,7 @@ int list_command(const Arguments& arguments) {
 int info_command(const Arguments& arguments) {
   std::string dataset, split, json;
   CsvColumns csv;
-  OptionParser app("Tells size, classes, splits and shape of a data set", "mezzo data info");
+  OptionParser app("Describes a data set: sizes, classes, splits, degrees", "mezzo data info");
   OptionGroup(app, "Data")
       .text("--dataset", dataset, "PATH|NAME",
             "A data set's file or folder, or a name of 'mezzo data list' (required)")

@@ -196,7 +196,7 @@ int convert_command(const Arguments& arguments) {
             "parallel edges become one")
       .flag("--overwrite", options.overwrite, "Replace a mapped dataset, and nothing else")
       .choice("--feature-dtype", FeatureDtypes{}, options.feature_dtype,
-              "Store the features rounded to")
+              "Dtype of the stored features")
       .flag("--normalize-features", options.normalize_features,
             "Divide each row of the features by the sum of its magnitudes");
   add_csv_options(app, options.csv);

@@ -99,7 +99,7 @@ int partition_command(const Arguments& arguments) {
   add_csv_options(app, csv);
   OptionGroup(app, "Cut")
       .flag("--balance-edges", cut.balance_edges, "Balance the parts by edges instead of nodes")
-      .number("--seed", cut.seed, "Of METIS");
+      .number("--seed", cut.seed, "Seed of the cut");
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();

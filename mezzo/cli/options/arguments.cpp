@@ -64,7 +64,7 @@ void add_field(OptionGroup group, const fields::Field<Options, T>& field, Target
     group.text(flag, options().*member, "FILE", field.help);
   } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     group.list(
-        flag, "PATH,...", [=](const Arguments& texts) { options().*member = texts; }, field.help);
+        flag, "PART,...", [=](const Arguments& texts) { options().*member = texts; }, field.help);
   } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
     const auto set = [=](const Arguments& texts) { options().*member = parse_counts(flag, texts); };
     group.list(flag, "N,...", set, field.help);
@@ -156,7 +156,7 @@ void add_recipe_option(OptionParser& app, RecipeKind& recipe) {
   OptionGroup(app, "Model")
       .choice(
           "--recipe", RecipeKinds{}, recipe,
-          "Options that are not given: chosen from the data set, or those of Planetoid's papers");
+          "How options that are not given are chosen: by the data, or as Kipf and Welling 2017");
 }
 
 void add_precision_option(OptionParser& app, RunArguments& run) {

@@ -233,7 +233,8 @@ inline const std::tuple kTraining = {
     field("model", &TrainOptions::model, Group::kModelKind, "Model"),
     field("layers", &TrainOptions::layers, Group::kModel, "Layers; sgc: hops of its one layer",
           {.check = between<1, kMostLayers>, .in_recipe = true}),
-    field("hidden", &TrainOptions::hidden, Group::kModel, "Width of a hidden layer, of each head",
+    field("hidden", &TrainOptions::hidden, Group::kModel,
+          "Width of a hidden layer; gat: of each head",
           {.check = between<1, kMostWidth>,
            .applies = is_not_sgc,
            .why_not = kSgcIsOneLayer,
@@ -300,16 +301,15 @@ inline const std::tuple kTraining = {
     field("eval-every", &TrainOptions::eval_every, Group::kTraining,
           "Evaluate every N epochs, and at the end", {.check = at_least<1>}),
     field("gradient-traffic", &TrainOptions::gradient_traffic, Group::kProcesses,
-          "Several processes: how gradients travel between them"),
+          "Several processes: dtype of the gradients that they exchange"),
     field("checkpoint", &TrainOptions::checkpoint, Group::kFiles,
-          "Write the state at the end, at an interrupt and once a minute",
+          "Write the state of the run at the end, at an interrupt and once a minute",
           {.in_checkpoint = false}),
     field("resume", &TrainOptions::resume, Group::kFiles,
-          "Go on from a checkpoint, bit for bit, with its options but those given here",
+          "Continue the run of a checkpoint, bit for bit; options given here replace its own",
           {.in_checkpoint = false}),
     field("init", &TrainOptions::init, Group::kFiles,
-          "Start from the best weights of a checkpoint, with a new optimizer",
-          {.in_checkpoint = false}),
+          "Start a new run from the best weights of a checkpoint", {.in_checkpoint = false}),
 };
 
 inline const std::tuple kSampling = {
@@ -377,12 +377,15 @@ inline const std::tuple kSampling = {
 
 /// The columns of a CSV folder.
 inline const std::tuple kColumns = {
-    field("id", &CsvColumns::id, Group::kData, "Of nodes.csv in a CSV folder, if it is not 'id'"),
-    field("label", &CsvColumns::label, Group::kData, "Of nodes.csv, if it is not 'label'"),
-    field("src", &CsvColumns::src, Group::kData, "Of edges.csv, if it is not 'src' or 'source'"),
-    field("dst", &CsvColumns::dst, Group::kData, "Of edges.csv, if it is not 'dst' or 'target'"),
+    field("id", &CsvColumns::id, Group::kData, "CSV folder: ids in nodes.csv, if not 'id'"),
+    field("label", &CsvColumns::label, Group::kData,
+          "CSV folder: labels in nodes.csv, if not 'label'"),
+    field("src", &CsvColumns::src, Group::kData,
+          "CSV folder: source nodes in edges.csv, if not 'src' or 'source'"),
+    field("dst", &CsvColumns::dst, Group::kData,
+          "CSV folder: destination nodes in edges.csv, if not 'dst' or 'target'"),
     field("weight", &CsvColumns::weight, Group::kData,
-          "Edge weights in edges.csv, else they have none"),
+          "CSV folder: edge weights in edges.csv (default: no weights)"),
 };
 
 }  // namespace mezzo::fields
