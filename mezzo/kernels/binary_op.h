@@ -171,12 +171,14 @@ using BinaryOps = TypeList<kernels::Add, kernels::Sub, kernels::Mul, kernels::Di
                            kernels::CopyLhs, kernels::CopyRhs>;
 using Targets = TypeList<kernels::SrcTarget, kernels::DstTarget, kernels::EdgeTarget>;
 
+/// Whether the op reads its lhs.
 constexpr bool uses_lhs(BinaryOp op) {
   bool uses = false;
   detail::visit(BinaryOps{}, op, [&]<class Op>() { uses = Op::uses_lhs; });
   return uses;
 }
 
+/// Whether the op reads its rhs.
 constexpr bool uses_rhs(BinaryOp op) {
   bool uses = false;
   detail::visit(BinaryOps{}, op, [&]<class Op>() { uses = Op::uses_rhs; });

@@ -69,6 +69,7 @@ struct ReduceTraits {
   bool selects = false, divides = false, multiplies = false;
 };
 
+/// The properties of `op`.
 constexpr ReduceTraits traits_of(ReduceOp op) {
   ReduceTraits traits;
   detail::visit(ReduceOps{}, op, [&]<class Reduce>() {

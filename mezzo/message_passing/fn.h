@@ -22,7 +22,7 @@ inline BuiltinMessage copy_e(std::string e, std::string out) {
   return {BinaryOp::kCopyRhs, Target::kSrc, Target::kEdge, "", std::move(e), std::move(out)};
 }
 
-// lhs + rhs, elementwise with broadcasting.
+/// lhs + rhs, elementwise with broadcasting.
 inline BuiltinMessage u_add_v(std::string u, std::string v, std::string out) {
   return {BinaryOp::kAdd, Target::kSrc, Target::kDst, std::move(u), std::move(v), std::move(out)};
 }
@@ -42,7 +42,7 @@ inline BuiltinMessage e_add_v(std::string e, std::string v, std::string out) {
   return {BinaryOp::kAdd, Target::kEdge, Target::kDst, std::move(e), std::move(v), std::move(out)};
 }
 
-// lhs - rhs, elementwise with broadcasting.
+/// lhs - rhs, elementwise with broadcasting.
 inline BuiltinMessage u_sub_v(std::string u, std::string v, std::string out) {
   return {BinaryOp::kSub, Target::kSrc, Target::kDst, std::move(u), std::move(v), std::move(out)};
 }
@@ -62,7 +62,7 @@ inline BuiltinMessage e_sub_v(std::string e, std::string v, std::string out) {
   return {BinaryOp::kSub, Target::kEdge, Target::kDst, std::move(e), std::move(v), std::move(out)};
 }
 
-// lhs * rhs, elementwise with broadcasting.
+/// lhs * rhs, elementwise with broadcasting.
 inline BuiltinMessage u_mul_v(std::string u, std::string v, std::string out) {
   return {BinaryOp::kMul, Target::kSrc, Target::kDst, std::move(u), std::move(v), std::move(out)};
 }
@@ -82,7 +82,7 @@ inline BuiltinMessage e_mul_v(std::string e, std::string v, std::string out) {
   return {BinaryOp::kMul, Target::kEdge, Target::kDst, std::move(e), std::move(v), std::move(out)};
 }
 
-// lhs / rhs, elementwise with broadcasting.
+/// lhs / rhs, elementwise with broadcasting.
 inline BuiltinMessage u_div_v(std::string u, std::string v, std::string out) {
   return {BinaryOp::kDiv, Target::kSrc, Target::kDst, std::move(u), std::move(v), std::move(out)};
 }
@@ -102,7 +102,7 @@ inline BuiltinMessage e_div_v(std::string e, std::string v, std::string out) {
   return {BinaryOp::kDiv, Target::kEdge, Target::kDst, std::move(e), std::move(v), std::move(out)};
 }
 
-// lhs dot rhs, summed over the last dimension, which becomes 1.
+/// lhs dot rhs, summed over the last dimension, which becomes 1.
 inline BuiltinMessage u_dot_v(std::string u, std::string v, std::string out) {
   return {BinaryOp::kDot, Target::kSrc, Target::kDst, std::move(u), std::move(v), std::move(out)};
 }

@@ -22,7 +22,9 @@ class Graph:
 
     Attributes:
         topology: the `torch.classes.mezzo.Topology` that `torch.ops.mezzo` takes.
-        srcdata, dstdata, edata: dicts of tensors with one row per source, destination and edge.
+        srcdata: a dict of tensors with one row per source.
+        dstdata: a dict of tensors with one row per destination.
+        edata: a dict of tensors with one row per edge.
     """
 
     def __init__(self, topology: torch.ScriptObject, *, is_block: bool | None = None) -> None:

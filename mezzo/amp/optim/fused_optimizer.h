@@ -236,8 +236,10 @@ class MEZZO_API BasicFusedOptimizer : public FusedOptimizer {
   void step_batch(const FusedBatch& batch) override;
 };
 
+/// Options of FusedAdam and FusedAdamW.
 using FusedAdamOptions = BasicFusedAdamOptions<torch::optim::AdamOptions>;
 using FusedAdamWOptions = BasicFusedAdamOptions<torch::optim::AdamWOptions>;
+/// libtorch's Adam, AdamW and SGD, see FusedOptimizer.
 using FusedAdam = BasicFusedOptimizer<FusedAdamOptions>;
 using FusedAdamW = BasicFusedOptimizer<FusedAdamWOptions>;
 using FusedSGD = BasicFusedOptimizer<FusedSGDOptions>;

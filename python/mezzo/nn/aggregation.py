@@ -252,7 +252,7 @@ class EdgeConv(GraphModule):
 
 class GatedGraphConv(GraphModule):
     """Gated graph convolution (Li et al., ICLR'16): from the input padded with zeros, n_steps times
-    a_v = sum over the edges e = (u, v) of linears[type of e](h_u), h_v = GRU(a_v, h_v). Parameters:
+    `a_v` = sum over the edges e = (u, v) of `linears[type of e](h_u)`, `h_v = GRU(a_v, h_v)`. Has
     `linears.i` [out, out] (Glorot normal for ReLU, bias zeros) and a GRUCell `gru`."""
 
     def __init__(self, in_feats: int, out_feats: int, n_steps: int, n_etypes: int,
