@@ -1,7 +1,7 @@
 """The pages that are not in docs/: README.md and other files of the repository, the programs, and
 the references. Links between files become links between pages; a link to a file that has no page
 becomes its text. MkDocs calls the functions on_*."""
-import os
+import json
 import pathlib
 import posixpath
 import re
@@ -40,9 +40,26 @@ def copies():
     for name, uri in (("README.md", "index.md"), ("examples/README.md", "examples/index.md"),
                       ("CONTRIBUTING.md", "contributing.md"), ("CHANGELOG.md", "changelog.md")):
         yield name, uri, (ROOT / name).read_text()
-    for path in sorted((ROOT / "examples").glob("**/*.[ch]*")):
+    for path in sorted((ROOT / "examples").glob("**/*")):
+        language = {".cpp": "cpp", ".h": "cpp", ".py": "python"}.get(path.suffix)
         name = str(path.relative_to(ROOT))
-        yield name, f"{name}.md", f"# {path.name}\n\n```cpp\n{path.read_text()}```\n"
+        if language:
+            yield name, f"{name}.md", f"# {path.name}\n\n```{language}\n{path.read_text()}```\n"
+    name = "examples/first_steps.ipynb"
+    yield name, f"{name}.md", "\n\n".join(notebook(ROOT / name))
+
+
+def notebook(path):
+    """The Markdown of a notebook, with its outputs."""
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        yield source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"
+        data = [output.get("data", {"text/plain": output.get("text")})
+                for output in cell.get("outputs", ())]
+        text = "".join("".join(each["text/plain"]).rstrip() + "\n" for each in data
+                       if "image/svg+xml" not in each)
+        yield f"```text\n{text}```" if text else ""
+        yield from ("".join(each["image/svg+xml"]) for each in data if "image/svg+xml" in each)
 
 
 def references():
