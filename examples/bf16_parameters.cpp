@@ -48,14 +48,12 @@ int main() {
   }
   print("plain", plain, 0);
 
-  // [master_weights]
   torch::nn::Sequential model = make_model(device);  // bfloat16 parameters
   torch::optim::Adam adam(model->parameters(), rate);
   amp::MixedPrecisionOptimizer optimizer = amp::enable_mixed_precision(adam, {.device = device});
   for (int step = 0; step < steps; ++step) {
     optimizer.minimize([&] { return loss_of(model); });
   }
-  // [master_weights end]
   print("master_weights", model, bytes_of(optimizer.master_weights().masters()));
 
   torch::nn::Sequential rounded = make_model(device);

@@ -33,7 +33,6 @@ struct ScaledMm : torch::autograd::Function<ScaledMm> {
   }
 };
 
-// [custom_op]
 // The rule: cast to the region's dtype, then call again below autocast. Autograd lies below too and
 // records the casts. cached_cast casts only tensors of the device type in its argument.
 template <c10::DeviceType kDevice>
@@ -44,7 +43,6 @@ static Tensor scaled_mm_autocast(const Tensor& x, const Tensor& w, double scale)
   return scaled_mm(at::autocast::cached_cast(dtype, x, kDevice),
                    at::autocast::cached_cast(dtype, w, kDevice), scale);
 }
-// [custom_op end]
 
 TORCH_LIBRARY(custom_op, m) {
   m.def("scaled_mm(Tensor x, Tensor w, float scale) -> Tensor");

@@ -15,7 +15,6 @@ struct Regression {
 
 static Tensor loss_of(Regression& model, const Tensor& features, const Tensor& y,
                       const Tensor& group, torch::Device device) {
-  // [parts]
   const amp::PrecisionScope scope(amp::Precision::kBFloat16, device);
   const Tensor x = torch::constant_pad_nd(features, {0, 6});  // 10 features become 16
   const Tensor h = model.body->forward(x);                    // bfloat16
@@ -26,7 +25,6 @@ static Tensor loss_of(Regression& model, const Tensor& features, const Tensor& y
   const Tensor solved = torch::linalg_solve(rows.t().mm(rows) + eye, sums.t().to(torch::kDouble));
   const Tensor out = model.head->forward(h.to(torch::kFloat));  // not rounded to 8 digits
   const Tensor loss = torch::mse_loss(out, (y - y.mean()) / y.std());
-  // [parts end]
   return loss + 1e-6 * solved.mean().to(torch::kFloat);  // so that its backward runs too
 }
 
@@ -39,14 +37,12 @@ static void update_average(std::vector<Tensor>& average, const std::vector<Tenso
 }
 
 static void check_fp16(torch::nn::Sequential& model, const Tensor& x, torch::Device device) {
-  // [tune]
   const amp::Watch watch = amp::watch(model);
   const torch::NoGradGuard no_grad;
   const amp::PrecisionScope scope(amp::Precision::kFloat16, device);
   model->forward(x);
   const auto left = watch.report().first_exit();
   std::cout << (left ? left->op + " left the range: float32 for its layer" : "fp16 fits") << '\n';
-  // [tune end]
 }
 
 int main() {

@@ -71,7 +71,6 @@ struct Cautious : amp::LossScaleRule {
 };
 
 static std::vector<amp::LossScalePolicy> policies(Model& model, const Batch& batch) {
-  // [policies]
   model->zero_grad();
   torch::mse_loss(model->forward(batch.x), batch.y).backward();  // float32, unscaled
   return {amp::LossScalePolicy::constant(1024.0),
@@ -80,7 +79,6 @@ static std::vector<amp::LossScalePolicy> policies(Model& model, const Batch& bat
           amp::LossScalePolicy::dynamic(
               {.hysteresis = 2, .floor = 1.0, .at_floor = amp::FloorAction::kThrow}),
           amp::LossScalePolicy::custom(Cautious())};
-  // [policies end]
 }
 
 static Tensor watched(Model& model, const std::vector<Batch>& batches, torch::Device device) {
@@ -94,7 +92,6 @@ static Tensor watched(Model& model, const std::vector<Batch>& batches, torch::De
   }
   // [wrapper end]
 
-  // [watch]
   amp::Watch watch = amp::watch(model);
   for (const Batch& batch : batches) {
     optimizer.minimize([&] { return torch::mse_loss(model->forward(batch.x), batch.y); });
@@ -105,7 +102,6 @@ static Tensor watched(Model& model, const std::vector<Batch>& batches, torch::De
     std::cout << left->op << " of " << left->place.name() << " left the range of " << left->dtype
               << " in step " << left->step << '\n';
   }
-  // [watch end]
   return loss;
 }
 
@@ -121,7 +117,6 @@ static void gradients(Model& model, const Batch& batch) {
 }
 
 static void fused(Model& model, const std::vector<Batch>& batches, torch::Device device) {
-  // [fused]
   amp::FusedAdamW optimizer(model->parameters(), amp::FusedAdamWOptions(1e-2).weight_decay(0.01));
   amp::GradScaler scaler({.device = device});
   for (const Batch& batch : batches) {
@@ -131,18 +126,15 @@ static void fused(Model& model, const std::vector<Batch>& batches, torch::Device
     scaler.update();
   }
   std::cout << scaler.skipped_steps() << " skipped\n";  // synchronises
-  // [fused end]
 }
 
 static void threads(Model& model, const Batch& batch, torch::Device device) {
-  // [threads]
   const amp::PrecisionScope scope(amp::Precision::kBFloat16, device);
   const amp::AutocastState state;  // of this thread, here
   Tensor other;
   std::thread worker(state.wrap([&] { other = model->forward(batch.y.expand_as(batch.x)); }));
   const Tensor own = model->forward(batch.x);
   worker.join();
-  // [threads end]
   std::cout << own.dtype() << ' ' << other.dtype() << '\n';
 }
 

@@ -63,12 +63,10 @@ int main(int argc, char** argv) {
   const torch::Tensor table = g.ndata().pop("feat");
 
   dist::spawn(processes, g, [&](dist::ProcessGroup& group, const mezzo::Graph& shared) {
-    // [features]
     // This rank's rows only; the table joins the rows of all ranks by rank.
     const int64_t rank = group.rank(), ranks = group.world_size(), n = table.size(0);
     const torch::Tensor own = table.slice(0, n * rank / ranks, n * (rank + 1) / ranks);
     const auto features = dist::ShardedFeatures::from_part(own.to(group.device()), group);
-    // [features end]
     torch::manual_seed(group.rank());  // dropout differs on each rank
     nn::Model model(nn::ModelOptions{.kind = nn::ModelKind::kSage,
                                      .in_features = table.size(1),

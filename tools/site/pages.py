@@ -27,7 +27,8 @@ PYTHON = {
     "accelerate.md": "# accelerate\n\n::: mezzo.pyg\n\n::: mezzo.dgl\n",
 }
 page_of = {"docs/decisions": "decisions/index.md", "examples": "examples/index.md",
-           "mezzo": "cpp/index.md"}  # of a file or folder of the repository
+           "mezzo": "cpp/index.md",
+           "docs/tutorials": "tutorials/first-model-cpp.md"}  # of a file or folder of the repository
 origin_of = {}  # of a page
 
 
