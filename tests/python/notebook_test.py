@@ -29,6 +29,6 @@ for number, cell in enumerate(notebook["cells"]):
         exec(compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec"), names)
 for precision, accuracy in names["accuracy"].items():
     if accuracy < 0.75:
-        sys.exit(f"{path.name}: test accuracy in {precision}: expected 0.75 or more, got {accuracy}")
+        sys.exit(f"{path.name}: {precision}: expected a test accuracy of 0.75, got {accuracy}")
 if len(names["accuracy"]) != 2:
     sys.exit(f"{path.name}: expected two precisions, got {list(names['accuracy'])}")

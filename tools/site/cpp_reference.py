@@ -5,6 +5,7 @@ headers, a comment is about the declarations below it up to the next blank line,
 `//` is about all that follows. Undocumented classes, such as entries of type lists, are left out.
 """
 import re
+import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
 
@@ -45,7 +46,8 @@ def code(element):
     """The text of an element of C++, spaced as in the sources."""
     text = " ".join("".join(element.itertext()).split()) if element is not None else ""
     text = text.replace("< ", "<").replace(" >", ">").replace("&lt;", "<")
-    return re.sub(r" ([&*]+)(?=[ ,>)]|$)", r"\1", re.sub(r"(?<=[\w>]) ([&*]+)(?=\w)", r"\1 ", text)).strip()
+    text = re.sub(r"(?<=[\w>]) ([&*]+)(?=\w)", r"\1 ", text)
+    return re.sub(r" ([&*]+)(?=[ ,>)]|$)", r"\1", text).strip()
 
 
 def fenced(lines):
@@ -136,7 +138,8 @@ class Reference:
     def __init__(self, root, work):
         self.headers = public_headers(root)
         self.sources = {header: (root / header).read_text().splitlines() for header in self.headers}
-        work.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
         subprocess.run(["doxygen", "-"], text=True, cwd=root, check=True, input="\n".join(
             [SETTINGS, f"OUTPUT_DIRECTORY = {work}", "INPUT = " + " ".join(self.headers)]))
         compounds = [compound for path in sorted((work / "xml").glob("*.xml"))
@@ -215,11 +218,11 @@ class Reference:
         lines = self.sources[name.header]
         begin = previous.line if previous else next(
             i for i, line in enumerate(lines) if line.startswith("namespace mezzo"))
-        gap = "\n".join(lines[begin:name.line - 1]) + "\n"
-        notes = re.findall(r"^((?: *// .*\n)+)\n", gap, re.MULTILINE)
-        notes = [" ".join(re.sub(r"^ *// ", "", note, flags=re.MULTILINE).split()) for note in notes]
-        notes = [escaped(note).replace(r"\`", "`") for note in notes]
-        return notes, "\n\n" in f"\n{gap}"
+        gap = lines[begin:name.line - 1]
+        notes = re.findall(r"^((?: *// .*\n)+)\n", "\n".join([*gap, ""]), re.MULTILINE)
+        notes = [re.sub(r"^ *// ", "", note, flags=re.MULTILINE).split() for note in notes]
+        notes = [escaped(" ".join(words)).replace(r"\`", "`") for words in notes]
+        return notes, "" in gap
 
     def listing(self, names, level, previous=None):
         """The entries of names: at level 3 those of a header, below those of a class."""
@@ -271,7 +274,8 @@ class Reference:
 
     def index(self, about):
         """The Markdown of a page that lists the layers; about: what each holds."""
-        rows = [(f"[{layer}]({layer}.md)", about[layer]) for layer in about if layer in self.by_layer]
+        rows = [(f"[{layer}]({layer}.md)", text) for layer, text in about.items()
+                if layer in self.by_layer]
         return ("# C++ reference\n\nWhat `#include <mezzo/mezzo.h>` declares, by layers.\n\n"
                 + table("layer", rows) + "\n")
 
@@ -316,5 +320,6 @@ class Block:
         if self.lines:
             self.end()
         self.title = None
-        signature = " ".join(name.signature).rstrip(";").replace("|", "\\|")
-        self.fields.append((f"{name.mark}`{signature}`", about))
+        kind, _, value = " ".join(name.signature).rstrip(";").partition(f" {name.name} ")
+        declared = f"{kind.removesuffix(f' {name.name}')} {value}".strip()
+        self.fields.append((f"{name.mark}`{name.name}`", f"`{declared}`<br>{about}"))

@@ -26,9 +26,12 @@ PYTHON = {
     "ops.md": "::: mezzo.ops\n    options: {heading_level: 1}\n",
     "accelerate.md": "# accelerate\n\n::: mezzo.pyg\n\n::: mezzo.dgl\n",
 }
-page_of = {"docs/decisions": "decisions/index.md", "examples": "examples/index.md",
-           "mezzo": "cpp/index.md",
-           "docs/tutorials": "tutorials/first-model-cpp.md"}  # of a file or folder of the repository
+page_of = {  # of a file or folder of the repository
+    "docs/decisions": "decisions/index.md",
+    "docs/tutorials": "tutorials/first-model-cpp.md",
+    "examples": "examples/index.md",
+    "mezzo": "cpp/index.md",
+}
 origin_of = {}  # of a page
 
 
@@ -65,21 +68,20 @@ def notebook(path):
 
 def references():
     """Pages and their Markdown."""
-    decisions = [f"- [{title(path)}]({path.name})\n"
-                 for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
-    yield "decisions/index.md", "# Decisions\n\nWhy things are as they are.\n\n" + "".join(decisions)
+    decisions = "".join(f"- [{title(path)}]({path.name})\n"
+                        for path in sorted((ROOT / "docs/decisions").glob("*.md")))
+    yield "decisions/index.md", f"# Decisions\n\nWhy things are as they are.\n\n{decisions}"
     for page, text in PYTHON.items():
         yield f"reference/{page}", text
 
-    about = dict(re.findall(r"^\| `(\w+)/` \| (.*?) \|", (ROOT / "docs/architecture.md").read_text(),
-                            re.MULTILINE))
+    architecture = (ROOT / "docs/architecture.md").read_text()
+    about = dict(re.findall(r"^\| `(\w+)/` \| (.*?) \|", architecture, re.MULTILINE))
     reference = Reference(ROOT, ROOT / "build/docs/doxygen")
-    lines = []
     for layer, names in reference.by_layer.items():
         page_of[f"mezzo/{layer}"] = f"cpp/{layer}.md"
         for header in {name.header for name in names}:
             page_of[header] = f"cpp/{layer}.md#{header}"
-        yield f"cpp/{layer}.md", reference.page(layer, "")
+        yield f"cpp/{layer}.md", reference.page(layer, about[layer])
     yield "cpp/index.md", reference.index(about)
 
 
@@ -126,4 +128,7 @@ def on_page_markdown(markdown, page, config, files):
                           lambda match: linked(match, uri), parts[i])
         # Python-Markdown wants four spaces before an item of an inner list.
         parts[i] = re.sub(r"^  (?=- )", "    ", parts[i], flags=re.MULTILINE)
+        # GitHub wants a backslash before | in a table's code, Python-Markdown none.
+        parts[i] = re.sub(r"`[^`\n]*\\\|[^`\n]*`",
+                          lambda code: code[0].replace("\\|", "|"), parts[i])
     return "".join(parts)
