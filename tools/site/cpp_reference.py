@@ -220,9 +220,12 @@ class Reference:
             i for i, line in enumerate(lines) if line.startswith("namespace mezzo"))
         gap = lines[begin:name.line - 1]
         notes = re.findall(r"^((?: *// .*\n)+)\n", "\n".join([*gap, ""]), re.MULTILINE)
-        notes = [re.sub(r"^ *// ", "", note, flags=re.MULTILINE).split() for note in notes]
-        notes = [escaped(" ".join(words)).replace(r"\`", "`") for words in notes]
-        return notes, "" in gap
+        return [self.paragraph(note) for note in notes], "" in gap
+
+    @staticmethod
+    def paragraph(comment):
+        words = re.sub(r"^ *///? ", "", comment, flags=re.MULTILINE).split()
+        return escaped(" ".join(words)).replace(r"\`", "`")
 
     def listing(self, names, level, previous=None):
         """The entries of names: at level 3 those of a header, below those of a class."""
@@ -269,7 +272,10 @@ class Reference:
             names = [name for name in self.by_layer[layer] if name.header == header]
             entries = self.listing(names, 3)
             if entries:
-                parts += [f"## {header.split('/', 2)[-1]} {{ #{header} }}", *entries]
+                source = "\n".join(self.sources[header])
+                about = re.search(r"((?:^/// .*\n)*)^namespace mezzo", source, re.MULTILINE)[1]
+                parts += [f"## {header.split('/', 2)[-1]} {{ #{header} }}",
+                          self.paragraph(about), *entries]
         return "\n\n".join(parts) + "\n"
 
     def index(self, about):
