@@ -28,11 +28,7 @@ def accelerate(model: nn.Module, verbose: bool = True) -> Report:
     def is_convolution(module: nn.Module) -> bool:
         return any(base.__module__.startswith("dgl.nn.pytorch.conv") for base in type(module).mro())
 
-    return swap(model, is_convolution, _REPLACEMENTS, _reason_to_leave, verbose)
-
-
-def _reason_to_leave(module: nn.Module) -> str | None:
-    return "an LSTM aggregates" if getattr(module, "_aggre_type", None) == "lstm" else None
+    return swap(model, is_convolution, _REPLACEMENTS, lambda module: None, verbose)
 
 
 def _replacement(name: str) -> type:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Union
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from mezzo._fake import FakeScriptObject
@@ -38,6 +38,7 @@ class Graph:
         self.dstdata: dict[str, Tensor] = {} if self.is_block else self.srcdata
         self.edata: dict[str, Tensor] = {}
         self._facts: dict[Any, Any] = {}
+        self._batch: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_tensor": None, "_facts": {}}
@@ -79,11 +80,13 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
-        """The graph of a `torch_geometric.data.Data` with an edge_index [2, E]. Its tensors of
+        """The graph of a `torch_geometric.data.Data`, or `Batch`, with an edge_index [2, E]. Its tensors of
         nodes and edges go to ndata and edata under PyG's names; no tensor is copied."""
         check(getattr(data, "edge_index", None) is not None,
               "from_pyg: expected data with an edge_index, got {}", type(data).__name__)
         graph = cls.from_coo(data.edge_index[0], data.edge_index[1], data.num_nodes)
+        if getattr(data, "ptr", None) is not None:
+            graph.set_batch_num_nodes(data.ptr.diff())
         for name, value in data.items():
             if name != "edge_index" and isinstance(value, Tensor):
                 if data.is_node_attr(name):
@@ -104,6 +107,8 @@ class Graph:
         graph.srcdata.update(g.srcdata)
         graph.dstdata.update(g.dstdata)
         graph.edata.update(g.edata)
+        if not two_sides and g.batch_size > 1:
+            graph.set_batch_num_nodes(g.batch_num_nodes())
         return graph
 
     @property
@@ -130,6 +135,26 @@ class Graph:
         """The number of destinations."""
         return self._num_dst
 
+    def set_batch_num_nodes(self, sizes: Tensor) -> None:
+        """Makes the graph a batch: integer [B], the numbers of nodes of its graphs, in order."""
+        check(sizes.dim() == 1 and int(sizes.sum()) == self.num_nodes(), "set_batch_num_nodes: "
+              "expected sizes [B] that sum to {}, got {}", self.num_nodes(), sizes)
+        self._batch = sizes.to(self.device, torch.int64)
+        self._facts.pop("members", None)
+
+    def batch_num_nodes(self) -> Tensor:
+        """The numbers of nodes of the graphs of a batch, int64 [B]; [1] for one graph."""
+        return torch.tensor([self.num_nodes()]) if self._batch is None else self._batch
+
+    def members(self) -> Graph:
+        """An edge from each node to its graph of the batch."""
+        def make() -> Graph:
+            ends = self.batch_num_nodes().cumsum(0).to(self.device)
+            return Graph.from_csc(nn.functional.pad(ends, (1, 0)),
+                                  torch.arange(self._num_src, device=self.device), self._num_src)
+
+        return self.fact("members", make)
+
     def num_edges(self) -> int:
         """The number of edges."""
         return self._num_edges
@@ -140,11 +165,11 @@ class Graph:
 
     def in_degrees(self) -> Tensor:
         """Edges into each destination, int64 [num_dst_nodes]. Do not change it in place."""
-        return self._fact("in_degrees", lambda: _traced.in_degrees(self.tensor()))
+        return self.fact("in_degrees", lambda: _traced.in_degrees(self.tensor()))
 
     def out_degrees(self) -> Tensor:
         """Edges out of each source, int64 [num_src_nodes]. Do not change it in place."""
-        return self._fact("out_degrees", lambda: _traced.out_degrees(self.tensor()))
+        return self.fact("out_degrees", lambda: _traced.out_degrees(self.tensor()))
 
     def to(self, device: torch.device | str) -> Graph:
         """The graph and its tensors on `device`; this graph if it is there."""
@@ -156,6 +181,7 @@ class Graph:
         for side in ("srcdata", "dstdata", "edata"):
             moved = {name: x.to(device) for name, x in getattr(self, side).items()}
             getattr(other, side).update(moved)
+        other._batch = None if self._batch is None else self._batch.to(device)
         return other
 
     def __repr__(self) -> str:
@@ -163,7 +189,8 @@ class Graph:
                  else f"{self._num_src} nodes")
         return f"mezzo.Graph({nodes}, {self._num_edges} edges, {self.device})"
 
-    def _fact(self, name: Any, compute: Callable[[], Any]) -> Any:
+    def fact(self, name: Any, compute: Callable[[], Any]) -> Any:
+        """compute(), once for this graph and name."""
         if name not in self._facts:
             if torch.compiler.is_compiling():  # a compiled function computes it in each call
                 return compute()
@@ -181,7 +208,7 @@ class Graph:
 
     def reversed_topology(self) -> Tensor:
         """The structure with each edge reversed and the same edge ids."""
-        return self._fact("reverse", lambda: _traced.reverse(self.tensor()))
+        return self.fact("reverse", lambda: _traced.reverse(self.tensor()))
 
     def own_rows(self) -> Tensor:
         """The structure of one edge from each destination to itself."""
@@ -189,20 +216,20 @@ class Graph:
             lengths = torch.ones(self._num_dst, dtype=torch.int64, device=self.device)
             return _traced.segments("own_rows", lengths, self._num_dst)
 
-        return self._fact("own_rows", make)
+        return self.fact("own_rows", make)
 
     def check_in_degrees(self, text: str) -> None:
         """A ValueError with this text if some destination has no in-edge. Reads the degrees once,
         which synchronises; a compiled function reads them in each call, and raises RuntimeError."""
         if "checked" not in self._facts:
             check_all(self.in_degrees() > 0, text)
-            self._fact("checked", lambda: True)
+            self.fact("checked", lambda: True)
 
     def degree_factors(self, side: str, power: float, dtype: torch.dtype) -> Tensor:
         """max(d, 1) ** power of the "in"-degrees of the destinations or the "out"-degrees of the
         sources: [num_dst_nodes] or [num_src_nodes] of dtype. Do not change it in place."""
         degrees = self.in_degrees() if side == "in" else self.out_degrees()
-        return self._fact((side, power, dtype),
+        return self.fact((side, power, dtype),
                           lambda: degrees.clamp(min=1).double().pow(power).to(dtype))
 
 
@@ -216,11 +243,11 @@ def as_graph(graph: Any) -> Graph:
     if not hasattr(graph, "canonical_etypes"):
         raise TypeError(f"expected a mezzo.Graph or a Topology, got {type(graph).__name__}")
     # DGL replaces _graph when it changes a structure, and its local copies share both attributes.
-    structure, own = getattr(graph, "_mezzo", (None, None))
-    if own is None or structure is not graph._graph:
+    structure, batch, own = getattr(graph, "_mezzo", (None, None, None))
+    if own is None or structure is not graph._graph or batch is not graph._batch_num_nodes:
         own = Graph.from_dgl(graph)
         own.srcdata, own.dstdata, own.edata = {}, {}, {}
-        graph._mezzo = (graph._graph, own)
+        graph._mezzo = (graph._graph, graph._batch_num_nodes, own)
     return own
 
 

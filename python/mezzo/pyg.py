@@ -117,46 +117,22 @@ class GCNConv(pyg_nn.GCNConv):
     def _sum(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
         nodes, dtype = x.shape[0], scale_dtype(x)
         loops = nodes if self.normalize and self.add_self_loops else 0
-        # torch.compile cannot trace _with_loops.
-        by_pyg = loops and edge_weight is not None and torch.compiler.is_compiling()
-        if self.normalize and (self.cached or by_pyg):
-            weighted = self._cached_edge_index
-            if weighted is None:
-                weighted = gcn_norm(edge_index, edge_weight, nodes, self.improved,
-                                    self.add_self_loops, self.flow, dtype)
-                if self.cached:  # of the first call, as in PyG
-                    self._cached_edge_index = weighted
-            edge_index, edge_weight = weighted
-            return ops.scaled_sum(_structure(edge_index, nodes, nodes), x, edge_weight.to(dtype))
+        if self.normalize and (self.cached or edge_weight is not None):
+            result = self._cached_edge_index  # of the first call, as in PyG
+            if result is None:
+                result = gcn_norm(edge_index, edge_weight, nodes, self.improved,
+                                  self.add_self_loops, self.flow, dtype)
+            edge_weight = result[1]  # of the edges of _structure
+            if self.cached:
+                self._cached_edge_index = result
+            if self.cached or torch.compiler.is_compiling():  # which must see equal counts
+                edge_index, loops = result[0], 0
         graph = _structure(edge_index, nodes, nodes, loops)
-        if edge_weight is not None:  # PyG's improved does nothing without weights
-            edge_weight = edge_weight.to(dtype)
-            if loops:
-                edge_weight = self._with_loops(edge_index, edge_weight, nodes)
-        if not self.normalize:
-            return ops.scaled_sum(graph, x, edge_weight)
-        if edge_weight is None:
-            factors = graph.in_degrees().to(dtype)
-        else:
-            factors = ops.gspmm(graph, "copy_rhs", "sum", None, edge_weight)
-        factors = factors.pow(-0.5)
+        if edge_weight is not None or not self.normalize:
+            return ops.scaled_sum(graph, x, None if edge_weight is None else edge_weight.to(dtype))
+        factors = graph.in_degrees().to(dtype).pow(-0.5)  # PyG's improved needs weights
         factors = factors.masked_fill(factors == float("inf"), 0)
-        if not factors.requires_grad:
-            return ops.scaled_sum(graph, x, edge_weight, factors, factors)
-        edge_weight = ops.gsddmm(graph, "mul", edge_weight, factors, "e", "u")
-        edge_weight = ops.gsddmm(graph, "mul", edge_weight, factors, "e", "v")
-        return ops.scaled_sum(graph, x, edge_weight)
-
-    def _with_loops(self, edge_index: Tensor, edge_weight: Tensor, nodes: int) -> Tensor:
-        """The weights of the edges of _structure: a self loop keeps its weight."""
-        others, own = kept(edge_index, "loops", lambda: [
-            mask.nonzero().squeeze(1) for mask in (edge_index[0] != edge_index[1],
-                                                   edge_index[0] == edge_index[1])])
-        loops = edge_weight.new_full((nodes,), 2.0 if self.improved else 1.0)
-        if own.numel() == 0:
-            return torch.cat([edge_weight, loops])
-        loops = loops.index_put((edge_index[0][own],), edge_weight[own])
-        return torch.cat([edge_weight[others], loops])
+        return ops.scaled_sum(graph, x, None, factors, factors)
 
 
 class SAGEConv(pyg_nn.SAGEConv):

@@ -4,7 +4,10 @@ from mezzo.nn.aggregation import (EdgeConv, EdgeWeightNorm, GatedGraphConv, GINC
                                   SAGEConv)
 from mezzo.nn.attention import DotGatConv, GATConv, GATv2Conv
 from mezzo.nn.propagation import APPNPConv, ChebConv, GCN2Conv, SGConv, TAGConv
+from mezzo.nn.readout import (AvgPooling, GlobalAttentionPooling, JumpingKnowledge, MaxPooling,
+                              Set2Set, SumPooling, WeightAndSum)
 
-__all__ = ["APPNPConv", "ChebConv", "DotGatConv", "EdgeConv", "EdgeWeightNorm", "GATConv",
-           "GATv2Conv", "GCN2Conv", "GINConv", "GatedGraphConv", "GraphConv", "SAGEConv", "SGConv",
-           "TAGConv"]
+__all__ = ["APPNPConv", "AvgPooling", "ChebConv", "DotGatConv", "EdgeConv", "EdgeWeightNorm",
+           "GATConv", "GATv2Conv", "GCN2Conv", "GINConv", "GatedGraphConv",
+           "GlobalAttentionPooling", "GraphConv", "JumpingKnowledge", "MaxPooling", "SAGEConv",
+           "SGConv", "Set2Set", "SumPooling", "TAGConv", "WeightAndSum"]

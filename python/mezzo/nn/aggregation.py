@@ -8,10 +8,10 @@ from mezzo import ops
 from mezzo.errors import check
 from mezzo.graph import Graph, as_graph, kept
 from mezzo.nn import support
-from mezzo.nn.support import Activation, Features, GraphModule, Rows
+from mezzo.nn.support import Activation, Features, GraphModule, Rows, linear, weighted
 
 
-class EdgeWeightNorm(nn.Module):
+class EdgeWeightNorm(GraphModule):
     """Edge weights divided by their sums at the ends (u, v) of the edges: "both" by sqrt(out(u)
     in(v)), "right" by in(v), "none" by 1. No parameters."""
 
@@ -24,10 +24,12 @@ class EdgeWeightNorm(nn.Module):
         """edge_weight: floating [E] or [E, 1], positive for "both" (reading the signs
         synchronises). Returns [E] of its dtype, computed in float64."""
         graph = as_graph(graph)
-        weight = support.edge_factors("EdgeWeightNorm", graph, edge_weight, torch.float64)
+        support.check_tensor("EdgeWeightNorm", "edge_weight", edge_weight)
+        weight = self._edge_factors(graph, edge_weight, torch.float64)
         if self._norm != "none":
             support.check_weight_signs("EdgeWeightNorm", weight, self._norm == "both")
-        return support.normalised(graph, weight, self._norm, self._eps).to(edge_weight.dtype)
+            weight = support.normalised(graph, weight, self._norm, self._eps)
+        return weight.to(edge_weight.dtype)
 
 
 class GraphConv(GraphModule):
@@ -43,27 +45,22 @@ class GraphConv(GraphModule):
         self._in_feats, self._out_feats = in_feats, out_feats
         self._norm = norm
         self._allow_zero_in_degree = allow_zero_in_degree
-        self.register_parameter(
-            "weight", nn.Parameter(torch.empty(in_feats, out_feats)) if weight else None)
-        self.register_parameter("bias", nn.Parameter(torch.empty(out_feats)) if bias else None)
+        self.weight = support.parameter(in_feats, out_feats) if weight else None
+        self.bias = support.parameter(out_feats) if bias else None
         self._activation = activation
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        if self.weight is not None:
-            nn.init.xavier_uniform_(self.weight)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        support.reset(nn.init.xavier_uniform_, self.weight, gain=1)
+        support.zero(self.bias)
 
     def forward(self, graph: Any, feat: Features, weight: Tensor | None = None,
                 edge_weight: Tensor | None = None) -> Tensor:
         """feat: [num_src, in] (of a pair only the sources are read); weight: [in, out], in place of
         the parameter if the layer has none; edge_weight: [E]. Returns [num_dst, out]."""
-        feat = feat[0] if isinstance(feat, (tuple, list)) else feat
-        graph = as_graph(graph)
-        support.check_rows("GraphConv", feat, graph.num_src_nodes(), self._in_feats)
-        self._check_in_degrees(graph)
-        factors = support.edge_factors("GraphConv", graph, edge_weight, support.scale_dtype(feat))
+        feat = Rows.of(feat).src
+        graph = self._checked_sources(graph, feat, self._in_feats)
+        factors = self._edge_factors(graph, edge_weight, support.scale_dtype(feat))
         weight = self._weight_or(weight)
         if weight is None:
             out = support.add_parameter(self._sum(graph, feat, factors), self.bias)
@@ -96,9 +93,10 @@ class SAGEConv(GraphModule):
     """GraphSAGE (Hamilton et al., NeurIPS'17): fc_self(h_v) + fc_neigh(aggregate of h_u).
 
     aggregator_type: "mean"; "pool", the maximum of relu(fc_pool(h_u)); "gcn", the mean of the
-    neighbours and the node, without fc_self. DGL's "lstm" is in C++ only. Parameters:
+    neighbours and the node, without fc_self; "lstm", the last state of an LSTM that reads them in
+    the order of the edges, in float32 inside autocast, and stores [E, in]. Parameters:
     `fc_neigh.weight` [out, in], `fc_self` (weight [out, in_dst], bias [out]) or for gcn `bias`
-    [out], `fc_pool` [in, in]; Glorot uniform for ReLU."""
+    [out], `fc_pool` [in, in], `lstm`; Glorot uniform for ReLU."""
 
     def __init__(self, in_feats: int | tuple[int, int], out_feats: int, aggregator_type: str,
                  feat_drop: float = 0.0, bias: bool = True,
@@ -106,9 +104,8 @@ class SAGEConv(GraphModule):
                  activation: Activation = None) -> None:
         super().__init__()
         support.check_option("SAGEConv", "aggregator_type", aggregator_type,
-                             ("mean", "gcn", "pool"))
-        pair = in_feats if isinstance(in_feats, tuple) else (in_feats, in_feats)
-        self._in_src_feats, self._in_dst_feats = pair
+                             ("mean", "gcn", "pool", "lstm"))
+        self._set_in_feats(in_feats)
         self._out_feats = out_feats
         self._aggre_type = aggregator_type
         self.norm = norm
@@ -116,47 +113,62 @@ class SAGEConv(GraphModule):
         self.activation = activation
         if aggregator_type == "pool":
             self.fc_pool = nn.Linear(self._in_src_feats, self._in_src_feats)
+        if aggregator_type == "lstm":
+            self.lstm = nn.LSTM(self._in_src_feats, self._in_src_feats, batch_first=True)
         self.fc_neigh = nn.Linear(self._in_src_feats, out_feats, bias=False)
         if aggregator_type != "gcn":
             self.fc_self = nn.Linear(self._in_dst_feats, out_feats, bias=bias)
-        elif bias:
-            self.bias = nn.Parameter(torch.zeros(out_feats))
         else:
-            self.register_buffer("bias", None)
+            self.bias = nn.Parameter(torch.zeros(out_feats)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         for name in ("fc_pool", "fc_self", "fc_neigh"):
             if hasattr(self, name):
                 support.reset(nn.init.xavier_uniform_, getattr(self, name).weight)
+        if self._aggre_type == "lstm":
+            self.lstm.reset_parameters()
 
     def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None) -> Tensor:
         """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]; edge_weight:
         [E], multiplies the messages. Returns [num_dst, out]."""
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
-        weight = support.edge_factors("SAGEConv", graph, edge_weight,
-                                      support.scale_dtype(rows.src))
+        weight = self._edge_factors(graph, edge_weight, support.scale_dtype(rows.src))
         rows = rows.dropped(self.feat_drop, self.training)
         out = self._neighbours(graph, rows, weight)
         if self._aggre_type == "gcn":
             out = support.add_parameter(out, self.bias)
         else:
             own = support.first_rows(rows.dst, graph.num_dst_nodes())
-            out = out + ops.linear(own, self.fc_self.weight, self.fc_self.bias)
+            out = out + linear(self.fc_self, own)
         return support.activate(self.norm, support.activate(self.activation, out))
 
     def _neighbours(self, graph: Graph, rows: Rows, edge_weight: Tensor | None) -> Tensor:
-        weight, op = self.fc_neigh.weight, "copy_lhs" if edge_weight is None else "mul"
-        if self._aggre_type == "pool":
-            sent = torch.relu(ops.linear(rows.src, self.fc_pool.weight, self.fc_pool.bias))
-            return ops.linear(ops.gspmm(graph, op, "max", sent, edge_weight), weight)
-        reduce = self._mean_with_own_row if self._aggre_type == "gcn" else (
-            lambda g, x, w: ops.gspmm(g, op, "mean", x.src, w))
+        fc, kind = self.fc_neigh, self._aggre_type
+        if kind == "lstm":
+            return linear(fc, self._last_states(graph, rows.src, edge_weight))
+        if kind == "pool":
+            sent = torch.relu(linear(self.fc_pool, rows.src))
+            return linear(fc, weighted(graph, "max", sent, edge_weight))
+        reduce = self._mean_with_own_row if kind == "gcn" else (
+            lambda g, x, w: weighted(g, "mean", x.src, w))
         if self._in_src_feats <= self._out_feats:
-            return ops.linear(reduce(graph, rows, edge_weight), weight)
-        sent = ops.linear(rows.src, weight)
-        own = ops.linear(rows.dst, weight) if rows.is_pair and self._aggre_type == "gcn" else sent
+            return linear(fc, reduce(graph, rows, edge_weight))
+        sent = linear(fc, rows.src)
+        own = linear(fc, rows.dst) if rows.is_pair and kind == "gcn" else sent
         return reduce(graph, Rows(sent, own, rows.is_pair), edge_weight)
+
+    def _last_states(self, graph: Graph, x: Tensor, edge_weight: Tensor | None) -> Tensor:
+        """[num_dst, in]: of the LSTM that reads the messages into each destination, 0 without."""
+        edges, reading, readers, counts = graph.fact("reading", lambda: _reading_order(graph))
+        messages = (ops.gsddmm(reading, "copy_lhs", x) if edge_weight is None else
+                    ops.gsddmm(reading, "mul", x, edge_weight[edges], "u", "e"))
+        out = messages.new_zeros(graph.num_dst_nodes(), self._in_src_feats)
+        if counts.numel() == 0:
+            return out
+        packed = nn.utils.rnn.PackedSequence(messages, counts)
+        states = support.float32_lstm(self.lstm, packed)[1][0].squeeze(0)
+        return out.index_copy(0, readers, states.to(out.dtype))
 
     @staticmethod
     def _mean_with_own_row(graph: Graph, x: Rows, edge_weight: Tensor | None) -> Tensor:
@@ -165,6 +177,22 @@ class SAGEConv(GraphModule):
         own = support.first_rows(x.dst, graph.num_dst_nodes())
         return (ops.scaled_sum(graph, x.src, edge_weight, None, share)
                 + ops.scaled_sum(graph.own_rows(), own, None, None, share))
+
+
+def _reading_order(graph: Graph) -> tuple[Tensor, Graph, Tensor, Tensor]:
+    """The edges in the order of a PackedSequence: the first of each destination, the second of
+    each that has one, ..., destinations by falling in-degree. Returns their ids, their graph, the
+    destinations that have edges, and how many have a first, a second, ... one."""
+    src, dst = graph.edges()
+    degrees = graph.in_degrees()
+    readers = degrees.argsort(descending=True, stable=True)
+    by_dst = dst.argsort(stable=True)
+    first = degrees.cumsum(0) - degrees
+    place = torch.empty_like(dst).index_copy(
+        0, by_dst, torch.arange(len(dst), device=dst.device) - first[dst[by_dst]])
+    edges = (place * len(degrees) + readers.argsort()[dst]).argsort()
+    reading = Graph.from_coo(src[edges], dst[edges], graph.num_src_nodes(), graph.num_dst_nodes())
+    return edges, reading, readers[:int((degrees > 0).sum())], torch.bincount(place).cpu()
 
 
 class GINConv(GraphModule):
@@ -189,16 +217,9 @@ class GINConv(GraphModule):
     def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None) -> Tensor:
         """feat: [num_src, ...], destinations first, or a pair with [num_dst, ...]; edge_weight:
         [E], multiplies the messages. Returns apply_func of [num_dst, ...]."""
-        graph, rows = as_graph(graph), Rows.of(feat)
-        support.check_any_rows("GINConv", rows.src, graph.num_src_nodes())
-        if rows.is_pair:
-            support.check_any_rows("GINConv", rows.dst, graph.num_dst_nodes())
-        else:
-            support.check_prefix("GINConv", graph)
-        scale = support.scale_dtype(rows.src)
-        weight = support.edge_factors("GINConv", graph, edge_weight, scale)
-        received = ops.gspmm(graph, "copy_lhs" if weight is None else "mul", self._aggregator_type,
-                             rows.src, weight)
+        graph, rows = self._checked(graph, feat)
+        weight = self._edge_factors(graph, edge_weight, support.scale_dtype(rows.src))
+        received = weighted(graph, self._aggregator_type, rows.src, weight)
         out = add_own_rows(received, support.first_rows(rows.dst, graph.num_dst_nodes()), self.eps)
         return support.activate(self.activation, support.activate(self.apply_func, out))
 
@@ -232,7 +253,6 @@ class EdgeConv(GraphModule):
         """feat: [num_src, in], destinations first, or a pair with [num_dst, in]. Returns
         [num_dst, out]."""
         graph, rows = self._checked(g, feat, self.theta.in_features)
-        self._check_in_degrees(graph)
         device, result = rows.src.device.type, rows.src.dtype
         if torch.is_autocast_enabled(device) and result != torch.float64:
             result = torch.get_autocast_dtype(device)
@@ -273,43 +293,31 @@ class GatedGraphConv(GraphModule):
     def forward(self, graph: Any, feat: Tensor, etypes: Tensor | None = None) -> Tensor:
         """feat: [N, in]; etypes: integer [E] in [0, n_etypes), which synchronises; may be None for
         one type. Returns [N, out]."""
-        graph, rows = self._checked(graph, feat, self._in_feats)
-        support.check_one_node_set("GatedGraphConv", graph)
-        parts = self._parts(graph, etypes)
-        state = nn.functional.pad(rows.src, (0, self._out_feats - self._in_feats))
+        graph, feat = self._square(graph, feat, self._in_feats)
+        typed = self._typed(graph, etypes)
+        weight = torch.cat([layer.weight for layer in self.linears])
+        bias = torch.cat([layer.bias for layer in self.linears])
+        state = nn.functional.pad(feat, (0, self._out_feats - self._in_feats))
         for _ in range(self._n_steps):
-            received = [ops.gspmm(part, "copy_lhs", "sum",
-                                  ops.linear(state, linear.weight, linear.bias))
-                        for linear, part in parts]
-            total = sum(received[1:], received[0]) if received else torch.zeros_like(state)
-            state = self._gru_step(total, state)
+            sent = ops.linear(state, weight, bias).view(-1, self._out_feats)
+            received = ops.gspmm(typed, "copy_lhs", "sum", sent)
+            state = self.gru(received, state.to(received.dtype))
         return state
 
-    def _parts(self, graph: Graph, etypes: Tensor | None) -> list[tuple[nn.Module, Graph]]:
-        """The linear layer and the edges of each type that has some."""
+    def _typed(self, graph: Graph, etypes: Tensor | None) -> Graph:
+        """The same edges from row u * n_etypes + type, which its linear layer made of h_u."""
         if self._n_etypes == 1:
-            return [(self.linears[0], graph)]
-        check(etypes is not None and etypes.shape == (graph.num_edges(),)
-              and not etypes.is_floating_point()
+            return graph
+        support.check_tensor("GatedGraphConv", "etypes", etypes)
+        check(etypes.shape == (graph.num_edges(),) and not etypes.is_floating_point()
               and not bool(((etypes < 0) | (etypes >= self._n_etypes)).any()),
               "GatedGraphConv: expected integer etypes [{}] in [0, {}), got {}",
               graph.num_edges(), self._n_etypes, etypes)
-        topology, graphs = kept(etypes, self._n_etypes, lambda: self._split(graph, etypes))
-        if topology is not graph.topology:  # the same types for another graph
-            graphs = self._split(graph, etypes)[1]
-        return [(linear, part) for linear, part in zip(self.linears, graphs) if part.num_edges()]
 
-    def _split(self, graph: Graph, etypes: Tensor) -> tuple[torch.ScriptObject, list[Graph]]:
-        src, dst = graph.edges()
-        ids = [(etypes == i).nonzero().squeeze(1) for i in range(self._n_etypes)]
-        return graph.topology, [Graph.from_coo(src[part], dst[part], graph.num_src_nodes())
-                                for part in ids]
+        def make() -> tuple[torch.ScriptObject, Graph]:
+            (src, dst), nodes = graph.edges(), graph.num_src_nodes()
+            return graph.topology, Graph.from_coo(src * self._n_etypes + etypes, dst,
+                                                  nodes * self._n_etypes, nodes)
 
-    def _gru_step(self, x: Tensor, h: Tensor) -> Tensor:
-        cell = self.gru
-        x_parts = ops.linear(x, cell.weight_ih, cell.bias_ih).chunk(3, 1)
-        h_parts = ops.linear(h, cell.weight_hh, cell.bias_hh).chunk(3, 1)
-        reset = torch.sigmoid(x_parts[0] + h_parts[0])
-        update = torch.sigmoid(x_parts[1] + h_parts[1])
-        candidate = torch.tanh(x_parts[2] + reset * h_parts[2])
-        return candidate + update * (h.to(candidate.dtype) - candidate)
+        topology, typed = kept(etypes, self._n_etypes, make)
+        return typed if topology is graph.topology else make()[1]  # the same types, another graph

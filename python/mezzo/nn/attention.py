@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mezzo import ops
 from mezzo.graph import Graph
 from mezzo.nn import support
-from mezzo.nn.support import Activation, Features, GraphModule, Rows
+from mezzo.nn.support import Activation, Features, GraphModule, Rows, linear
 
 Result = Union[Tensor, "tuple[Tensor, Tensor]"]
 
@@ -40,11 +40,11 @@ def dropped_softmax(graph: Graph, logits: Tensor, probability: float, training: 
 class _AttentionModule(GraphModule):
     """What the attention layers share."""
 
-    def _set_sizes(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
-                   allow_zero_in_degree: bool) -> None:
+    def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
+                 allow_zero_in_degree: bool) -> None:
+        super().__init__()
         self._num_heads = num_heads
-        pair = in_feats if isinstance(in_feats, tuple) else (in_feats, in_feats)
-        self._in_src_feats, self._in_dst_feats = pair
+        self._set_in_feats(in_feats)
         self._out_feats = out_feats
         self._allow_zero_in_degree = allow_zero_in_degree
 
@@ -69,22 +69,22 @@ class _AttentionModule(GraphModule):
 
     def _projected(self, rows: Rows, num_dst: int) -> tuple[Tensor, Tensor | None]:
         """The rows of sources and destinations, [N, H F]; None if these are the first sources."""
-        single = hasattr(self, "fc")
-        sent = ops.linear(rows.src, (self.fc if single else self.fc_src).weight)
-        if single and not rows.is_pair:
+        single = getattr(self, "fc", None)
+        fc_src, fc_dst = (single, single) if single is not None else (self.fc_src, self.fc_dst)
+        sent = linear(fc_src, rows.src)
+        if fc_dst is fc_src and not rows.is_pair:
             return sent, None
-        weight = (self.fc if single else self.fc_dst).weight
-        return sent, ops.linear(support.first_rows(rows.dst, num_dst), weight)
+        return sent, linear(fc_dst, support.first_rows(rows.dst, num_dst))
 
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.reshape(-1, self._num_heads, self._out_feats)
+    def _heads(self, x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.reshape(-1, self._num_heads, self._out_feats)
 
     def _add_residual(self, out: Tensor, rows: Rows) -> Tensor:
         if self.res_fc is None:
             return out
         own = support.first_rows(rows.dst, out.shape[0])
         if isinstance(self.res_fc, nn.Linear):
-            own = ops.linear(own, self.res_fc.weight, self.res_fc.bias)
+            own = linear(self.res_fc, own)
         return out + own.to(out.dtype).reshape(out.shape)
 
 
@@ -99,22 +99,19 @@ class GATConv(_AttentionModule):
                  feat_drop: float = 0.0, attn_drop: float = 0.0, negative_slope: float = 0.2,
                  residual: bool = False, activation: Activation = None,
                  allow_zero_in_degree: bool = False, bias: bool = True) -> None:
-        super().__init__()
-        self._set_sizes(in_feats, out_feats, num_heads, allow_zero_in_degree)
+        super().__init__(in_feats, out_feats, num_heads, allow_zero_in_degree)
         self._set_projections(in_feats)
-        self.attn_l = nn.Parameter(torch.empty(1, num_heads, out_feats))
-        self.attn_r = nn.Parameter(torch.empty(1, num_heads, out_feats))
+        self.attn_l = support.parameter(1, num_heads, out_feats)
+        self.attn_r = support.parameter(1, num_heads, out_feats)
         self._set_options(feat_drop, attn_drop, negative_slope, residual, activation, bias)
         has_own_bias = bias and not isinstance(self.res_fc, nn.Linear)
-        self.register_parameter(
-            "bias", nn.Parameter(torch.empty(num_heads * out_feats)) if has_own_bias else None)
+        self.bias = support.parameter(num_heads * out_feats) if has_own_bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         linears = [getattr(self, name, None) for name in ("fc", "fc_src", "fc_dst", "res_fc")]
         support.reset(nn.init.xavier_normal_, *linears, self.attn_l, self.attn_r)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        support.zero(self.bias)
 
     def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None,
                 get_attention: bool = False) -> Result:
@@ -122,8 +119,7 @@ class GATConv(_AttentionModule):
         [E], multiplies the attention after its dropout. Returns [num_dst, H, out]; with
         get_attention also the attention [E, H, 1], which is then stored."""
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
-        self._check_in_degrees(graph)
-        weight = support.edge_factors("GATConv", graph, edge_weight, support.scale_dtype(rows.src))
+        weight = self._edge_factors(graph, edge_weight, support.scale_dtype(rows.src))
         rows = rows.dropped(self.feat_drop, self.training)
         sent, own = self._projected(rows, graph.num_dst_nodes())
         scores = attention_scores(sent, own, self.attn_l, self.attn_r, graph.num_dst_nodes())
@@ -164,15 +160,14 @@ class GATv2Conv(_AttentionModule):
                  residual: bool = False, activation: Activation = None,
                  allow_zero_in_degree: bool = False, bias: bool = True,
                  share_weights: bool = False) -> None:
-        super().__init__()
-        self._set_sizes(in_feats, out_feats, num_heads, allow_zero_in_degree)
+        super().__init__(in_feats, out_feats, num_heads, allow_zero_in_degree)
         width = num_heads * out_feats
         self.fc_src = nn.Linear(self._in_src_feats, width, bias=bias)
         if share_weights and not isinstance(in_feats, tuple):
             self.fc_dst = self.fc_src
         else:
             self.fc_dst = nn.Linear(self._in_dst_feats, width, bias=bias)
-        self.attn = nn.Parameter(torch.empty(1, num_heads, out_feats))
+        self.attn = support.parameter(1, num_heads, out_feats)
         self._set_options(feat_drop, attn_drop, negative_slope, residual, activation, bias)
         self.share_weights = share_weights
         self.reset_parameters()
@@ -184,15 +179,9 @@ class GATv2Conv(_AttentionModule):
         """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]. Returns
         [num_dst, H, out]; with get_attention also the attention [E, H, 1]."""
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
-        self._check_in_degrees(graph)
-        num_dst = graph.num_dst_nodes()
-        rows = rows.dropped(self.feat_drop, self.training)
-        sent = self._heads(ops.linear(rows.src, self.fc_src.weight, self.fc_src.bias))
-        if self.fc_dst is self.fc_src and not rows.is_pair:
-            own = support.first_rows(sent, num_dst)
-        else:
-            own = self._heads(ops.linear(support.first_rows(rows.dst, num_dst),
-                                         self.fc_dst.weight, self.fc_dst.bias))
+        rows, num_dst = rows.dropped(self.feat_drop, self.training), graph.num_dst_nodes()
+        sent, own = map(self._heads, self._projected(rows, num_dst))
+        own = support.first_rows(sent, num_dst) if own is None else own
         logits = ops.gatv2_scores(graph, sent, own, self.attn, self.leaky_relu.negative_slope)
         attention = dropped_softmax(graph, logits, self.attn_drop.p, self.training).unsqueeze(-1)
         out = ops.gspmm(graph, "mul", "sum", sent, attention)
@@ -207,20 +196,17 @@ class DotGatConv(_AttentionModule):
 
     def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
                  allow_zero_in_degree: bool = False) -> None:
-        super().__init__()
-        self._set_sizes(in_feats, out_feats, num_heads, allow_zero_in_degree)
+        super().__init__(in_feats, out_feats, num_heads, allow_zero_in_degree)
         self._set_projections(in_feats)
 
     def forward(self, graph: Any, feat: Features, get_attention: bool = False) -> Result:
         """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]. Returns
         [num_dst, H, out]; with get_attention also the attention [E, H, 1]."""
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
-        self._check_in_degrees(graph)
-        sent, own = self._projected(rows, graph.num_dst_nodes())
+        sent, own = map(self._heads, self._projected(rows, graph.num_dst_nodes()))
         own = support.first_rows(sent, graph.num_dst_nodes()) if own is None else own
-        sent = self._heads(sent)
         # Divides the rows, not their products, which may overflow float16.
-        own = self._heads(own) / math.sqrt(self._out_feats)
+        own = own / math.sqrt(self._out_feats)
         attention = ops.edge_softmax(graph, ops.gsddmm(graph, "dot", sent, own))
         out = ops.gspmm(graph, "mul", "sum", sent, attention)
         return (out, attention) if get_attention else out

@@ -14,50 +14,39 @@ from torch import Tensor, nn
 
 from mezzo import ops
 from mezzo.errors import check
-from mezzo.graph import Graph, as_graph
+from mezzo.graph import Graph
 from mezzo.nn import support
 from mezzo.nn.support import Activation, GraphModule
 
 
 class Propagation:
-    """Multiplication by P in one pass."""
+    """Multiplication by factor * P in one pass."""
 
-    def __init__(self, layer: str, graph: Graph, dtype: torch.dtype,
-                 edge_weight: Tensor | None = None, source_degree: str = "in") -> None:
-        """dtype: scale_dtype() of the rows. edge_weight: positive [E], which synchronises."""
-        self.graph, self.dtype = graph, dtype
+    def __init__(self, layer: GraphModule, graph: Graph, x: Tensor,
+                 edge_weight: Tensor | None = None, factor: float | Tensor = 1.0,
+                 source_degree: str = "in") -> None:
+        """x: rows of the dtype that it multiplies; edge_weight: positive [E], which synchronises;
+        factor: a number, or without edge weights [N], which scales the rows of the result."""
+        self.graph, self.dtype = graph, support.scale_dtype(x)
         self.weight = self.src_scale = self.dst_scale = None
-        factors = support.edge_factors(layer, graph, edge_weight, torch.float64)
-        if factors is None:
-            self.dst_scale = graph.degree_factors("in", -0.5, dtype)
-            self.src_scale = graph.degree_factors(source_degree, -0.5, dtype)
+        weight = layer._edge_factors(graph, edge_weight, torch.float64)
+        if weight is None:
+            self.src_scale = graph.degree_factors(source_degree, -0.5, self.dtype)
+            scale = graph.degree_factors("in", -0.5, self.dtype)
+            self.dst_scale = (scale * factor).to(self.dtype)
         else:
-            support.check_weight_signs(layer, factors, positive=True)
-            self.weight = support.normalised(graph, factors, "both").to(dtype)
+            support.check_weight_signs(type(layer).__name__, weight, positive=True)
+            self.weight = (support.normalised(graph, weight, "both") * factor).to(self.dtype)
 
-    def _copy(self, **changes: Tensor) -> Propagation:
-        other = object.__new__(Propagation)
-        for name in ("graph", "dtype", "weight", "src_scale", "dst_scale"):
-            setattr(other, name, changes.get(name, getattr(self, name)))
-        return other
-
-    def times(self, factor: float | Tensor) -> Propagation:
-        """factor * P; a tensor, [] or without edge weights [N], scales the rows of the result."""
-        name = "weight" if self.dst_scale is None else "dst_scale"
-        return self._copy(**{name: (getattr(self, name) * factor).to(self.dtype)})
-
-    def with_edge_dropout(self, probability: float, training: bool) -> Propagation:
-        """Drops each edge with this probability and divides the others by 1 - probability."""
-        if not training or probability == 0:
-            return self
-        whole = self.weight
-        if whole is None:
-            whole = torch.ones(self.graph.num_edges(), device=self.dst_scale.device)
-        # In float64: autocast would round what remains to 16 bits.
-        return self._copy(weight=ops.dropout(whole.double(), probability).to(self.dtype))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return ops.scaled_sum(self.graph, x, self.weight, self.src_scale, self.dst_scale)
+    def __call__(self, x: Tensor, edge_drop: float = 0.0) -> Tensor:
+        """edge_drop: drops each edge with this probability, divides the others by 1 minus it."""
+        weight = self.weight
+        if edge_drop > 0:
+            if weight is None:
+                weight = torch.ones(self.graph.num_edges(), device=x.device)
+            # In float64: autocast would round what remains to 16 bits.
+            weight = ops.dropout(weight.double(), edge_drop).to(self.dtype)
+        return ops.scaled_sum(self.graph, x, weight, self.src_scale, self.dst_scale)
 
 
 def _linear_of_terms(terms: list[Tensor], weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -74,14 +63,7 @@ def _linear_by_blocks(x: Tensor, weight: Tensor, count: int) -> tuple[Tensor, ..
     return ops.linear(x, stacked).split(out, 1)
 
 
-class _PropagationModule(GraphModule):
-    def _square(self, graph: Any, feat: Any, width: int) -> tuple[Graph, Tensor]:
-        graph, rows = self._checked(graph, feat, width)
-        support.check_one_node_set(type(self).__name__, graph)
-        return graph, rows.src
-
-
-class SGConv(_PropagationModule):
+class SGConv(GraphModule):
     """Simplified graph convolution (Wu et al., ICML'19): fc(norm(P^k h)). Parameters: `fc.weight`
     [out, in] (Glorot uniform), `fc.bias` [out] (zeros). cached: keeps the rows of the first call,
     as DGL does, until `clear_cache()`."""
@@ -98,9 +80,7 @@ class SGConv(_PropagationModule):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.xavier_uniform_(self.fc.weight)
-        if self.fc.bias is not None:
-            nn.init.zeros_(self.fc.bias)
+        support.reset(nn.init.xavier_uniform_, self.fc, gain=1)
 
     def clear_cache(self) -> None:
         """Forgets the rows of the first call."""
@@ -110,10 +90,9 @@ class SGConv(_PropagationModule):
         """feat: [N, in]; edge_weight: positive [E] (reading the signs synchronises). Returns
         [N, out]."""
         graph, feat = self._square(graph, feat, self.fc.in_features)
-        self._check_in_degrees(graph)
         if self._cached_h is not None:
             return ops.linear(self._cached_h, self.fc.weight, self.fc.bias)
-        step = Propagation("SGConv", graph, support.scale_dtype(feat), edge_weight)
+        step = Propagation(self, graph, feat, edge_weight)
         first = (self.fc.in_features > self.fc.out_features and not self._cached
                  and self.norm is None)
         rows = ops.linear(feat, self.fc.weight) if first else feat
@@ -127,7 +106,7 @@ class SGConv(_PropagationModule):
         return ops.linear(rows, self.fc.weight, self.fc.bias)
 
 
-class TAGConv(_PropagationModule):
+class TAGConv(GraphModule):
     """Topology adaptive graph convolution (Du et al., 2017): lin of [h, P h, ..., P^k h].
     Parameters: `lin.weight` [out, (k + 1) in] (Glorot normal for ReLU), `lin.bias` [out]."""
 
@@ -147,7 +126,7 @@ class TAGConv(_PropagationModule):
         """feat: [N, in]; edge_weight: positive [E] (reading the signs synchronises). Returns
         [N, out]."""
         graph, feat = self._square(graph, feat, self._in_feats)
-        step = Propagation("TAGConv", graph, support.scale_dtype(feat), edge_weight)
+        step = Propagation(self, graph, feat, edge_weight)
         if self._in_feats > self._out_feats:
             *products, out = _linear_by_blocks(feat, self.lin.weight, self._k + 1)
             for product in reversed(products):
@@ -161,7 +140,7 @@ class TAGConv(_PropagationModule):
         return support.activate(self._activation, out)
 
 
-class APPNPConv(_PropagationModule):
+class APPNPConv(GraphModule):
     """Propagation by personalised PageRank (Gasteiger et al., ICLR'19): from z = h, k times z =
     (1 - alpha) D_in^(-1/2) A D_out^(-1/2) z + alpha h; edge_drop drops edges anew in each step
     while training. No parameters."""
@@ -174,20 +153,17 @@ class APPNPConv(_PropagationModule):
     def forward(self, graph: Any, feat: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """feat: [N, ...]; edge_weight: positive [E] (reading the signs synchronises). Returns the
         shape of feat."""
-        graph = as_graph(graph)
-        support.check_any_rows("APPNPConv", feat, graph.num_src_nodes())
-        support.check_one_node_set("APPNPConv", graph)
-        step = Propagation("APPNPConv", graph, support.scale_dtype(feat), edge_weight,
-                           source_degree="out").times(1 - self._alpha)
-        out = feat
+        graph, feat = self._square(graph, feat)
+        step = Propagation(self, graph, feat, edge_weight, 1 - self._alpha, source_degree="out")
+        out, edge_drop = feat, self.edge_drop.p if self.training else 0.0
         for _ in range(self._k):
-            out = step.with_edge_dropout(self.edge_drop.p, self.training)(out)
+            out = step(out, edge_drop)
             feat = feat.to(out.dtype)  # the dtype of a 16-bit region, from step one on
             out = torch.add(out, feat, alpha=self._alpha)
         return out
 
 
-class ChebConv(_PropagationModule):
+class ChebConv(GraphModule):
     """Chebyshev spectral convolution (Defferrard et al., NeurIPS'16): linear of [T_0 h, ...,
     T_(k-1) h], T_0 h = h, T_1 h = L h, T_i h = 2 L T_(i-1) h - T_(i-2) h, with r = 2 / lambda_max
     and L = (r - 1) I - r P. Parameters: `linear.weight` [out, k in], `linear.bias` [out]."""
@@ -206,56 +182,50 @@ class ChebConv(_PropagationModule):
         (or [1]), or [N] with that of each node's graph; by default 2, its upper bound. Returns
         [N, out]."""
         graph, feat = self._square(graph, feat, self._in_feats)
-        once, twice = self._laplacian(graph, feat, lambda_max)
+        laplacian = self._laplacian(graph, feat, lambda_max)
         weight, bias = self.linear.weight, self.linear.bias
         if self._in_feats > self._out_feats:
-            products = _linear_by_blocks(feat, weight, self._k)
-            out = support.add_parameter(self._clenshaw(products, once, twice), bias)
+            *products, out = _linear_by_blocks(feat, weight, self._k)
+            after = None  # Clenshaw's recurrence, from the last product on
+            for i in reversed(range(len(products))):
+                total = products[i] + laplacian(out, 1 if i == 0 else 2)
+                out, after = total if after is None else total - after, out
+            out = support.add_parameter(out, bias)
         else:
             terms = [feat]
             if self._k > 1:
-                terms.append(once(feat))
+                terms.append(laplacian(feat, 1))
                 terms[0] = feat.to(terms[1].dtype)
             for _ in range(2, self._k):
-                terms.append(twice(terms[-1]) - terms[-2])
+                terms.append(laplacian(terms[-1], 2) - terms[-2])
             out = _linear_of_terms(terms, weight, bias)
         return support.activate(self.activation, out)
 
-    @staticmethod
-    def _clenshaw(products: tuple[Tensor, ...], once: Activation, twice: Activation) -> Tensor:
-        """The sum of T_i products[i]."""
-        *earlier, out = products
-        after = None
-        for i in reversed(range(len(earlier))):
-            total = earlier[i] + (once if i == 0 else twice)(out)
-            out, after = total if after is None else total - after, out
-        return out
-
-    @staticmethod
-    def _laplacian(graph: Graph, feat: Tensor, lambda_max: Any) -> tuple[Activation, Activation]:
-        """Multiplication by L and by 2 L."""
-        step = Propagation("ChebConv", graph, support.scale_dtype(feat))
+    def _laplacian(self, graph: Graph, feat: Tensor,
+                   lambda_max: Any) -> Callable[[Tensor, int], Tensor]:
+        """A function of x and a factor, 1 or 2: factor * L x."""
         if lambda_max is None:
-            return step.times(-1), step.times(-2)
+            plain = [Propagation(self, graph, feat, factor=-factor) for factor in (1, 2)]
+            return lambda x, factor: plain[factor - 1](x)
         lambda_max = torch.as_tensor(lambda_max, device=feat.device)
-        count = lambda_max.numel()
-        check(lambda_max.dim() <= 1 and count in (1, graph.num_src_nodes()),
+        nodes, count = graph.num_src_nodes(), lambda_max.numel()
+        check(lambda_max.dim() <= 1 and count in (1, nodes),
               "ChebConv: expected lambda_max [], [1] or [{}], one number per node, got {}",
-              graph.num_src_nodes(), lambda_max)
+              nodes, lambda_max)
         check(bool((lambda_max > 0).all()), "ChebConv: expected positive lambda_max, got {}",
               lambda_max.min().item())
         ratio = 2 / (lambda_max.squeeze() if count == 1 else lambda_max).detach().double()
         shift = ratio - 1 if ratio.dim() == 0 else (ratio - 1).unsqueeze(1)
+        steps = [Propagation(self, graph, feat, factor=-factor * ratio) for factor in (1, 2)]
 
-        once, twice = step.times(-ratio), step.times(-2 * ratio)
-
-        def shifted(total: Tensor, x: Tensor, factor: float) -> Tensor:
+        def laplacian(x: Tensor, factor: int) -> Tensor:
+            total = steps[factor - 1](x)
             return torch.addcmul(total, x.to(total.dtype), shift.to(total.dtype), value=factor)
 
-        return lambda x: shifted(once(x), x, 1), lambda x: shifted(twice(x), x, 2)
+        return laplacian
 
 
-class GCN2Conv(_PropagationModule):
+class GCN2Conv(GraphModule):
     """GCNII (Chen et al., ICML'20): from p = (1 - alpha) P h and r = alpha feat_0: (1 - beta) (p +
     r) + beta (p weight1 + r weight2) + bias, with beta = log(lambda_ / layer + 1) and weight2 =
     weight1 unless project_initial_features is False. Parameters: `weight1`, `weight2` [in, in]
@@ -272,18 +242,16 @@ class GCN2Conv(_PropagationModule):
         self._activation = activation
         self._allow_zero_in_degree = allow_zero_in_degree
 
-        self.weight1 = nn.Parameter(torch.empty(in_feats, in_feats))
-        self.register_parameter("weight2", None if project_initial_features else
-                                nn.Parameter(torch.empty(in_feats, in_feats)))
-        self.register_parameter("bias", nn.Parameter(torch.empty(in_feats)) if bias else None)
+        self.weight1 = support.parameter(in_feats, in_feats)
+        self.weight2 = None if project_initial_features else support.parameter(in_feats, in_feats)
+        self.bias = support.parameter(in_feats) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight1)
         if self.weight2 is not None:
             nn.init.normal_(self.weight2)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        support.zero(self.bias)
 
     def forward(self, graph: Any, feat: Tensor, feat_0: Tensor,
                 edge_weight: Tensor | None = None) -> Tensor:
@@ -291,9 +259,7 @@ class GCN2Conv(_PropagationModule):
         [E] (reading the signs synchronises). Returns [N, in]."""
         graph, feat = self._square(graph, feat, self._in_feats)
         support.check_rows("GCN2Conv", feat_0, graph.num_src_nodes(), self._in_feats)
-        self._check_in_degrees(graph)
-        step = Propagation("GCN2Conv", graph, support.scale_dtype(feat), edge_weight)
-        received = step.times(1 - self.alpha)(feat)
+        received = Propagation(self, graph, feat, edge_weight, 1 - self.alpha)(feat)
         first = feat_0.to(received.dtype)
         total = torch.add(received, first, alpha=self.alpha)
         own = self.weight1 * self.beta

@@ -2,6 +2,7 @@
 rows. Each check names the layer."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Union
 
@@ -25,7 +26,9 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, feat: Features) -> Rows:
-        return cls(*feat, True) if isinstance(feat, (tuple, list)) else cls(feat, feat, False)
+        pair = feat if isinstance(feat, (tuple, list)) else (feat, feat)
+        check(len(pair) == 2, "expected a tensor or a pair of tensors, got {}", feat)
+        return cls(*pair, pair is feat)
 
     def dropped(self, dropout: nn.Dropout, training: bool) -> Rows:
         """With dropout of the tensor, or of both tensors of a pair."""
@@ -35,83 +38,84 @@ class Rows(NamedTuple):
 
 
 class GraphModule(nn.Module):
-    """A layer that can refuse nodes without in-edges."""
+    """A layer that reads a graph and rows of its nodes. One that can refuse nodes without in-edges
+    sets _allow_zero_in_degree."""
 
-    _allow_zero_in_degree: bool
+    _allow_zero_in_degree = True
 
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
         """Whether a node without in-edges is allowed; otherwise it is an error."""
         self._allow_zero_in_degree = set_value
 
-    def _checked(self, graph: Any, feat: Any, src_feats: int,
+    def _set_in_feats(self, in_feats: int | tuple[int, int]) -> None:
+        """The widths of the rows of sources and destinations."""
+        pair = in_feats if isinstance(in_feats, tuple) else (in_feats, in_feats)
+        self._in_src_feats, self._in_dst_feats = pair
+
+    def _checked(self, graph: Any, feat: Features, src_feats: int | None = None,
                  dst_feats: int | None = None) -> tuple[Graph, Rows]:
-        """The graph and the rows, [num_src, src_feats], or a pair with [num_dst, dst_feats]."""
-        graph, rows = as_graph(graph), Rows.of(feat)
-        name, dst_feats = type(self).__name__, src_feats if dst_feats is None else dst_feats
-        check_rows(name, rows.src, graph.num_src_nodes(), src_feats)
-        if rows.is_pair:
-            check_rows(name, rows.dst, graph.num_dst_nodes(), dst_feats)
-            check(rows.src.dtype == rows.dst.dtype, "{}: expected a pair of one dtype, got {} and "
-                  "{}", name, rows.src, rows.dst)
-        else:
-            check_prefix(name, graph)
-            check(src_feats == dst_feats, "{}: expected a pair of rows of widths {} and {}, got {}",
-                  name, src_feats, dst_feats, rows.src)
+        """The graph and the rows, [num_src, src_feats], or a pair with [num_dst, dst_feats]; of
+        any equal shapes if src_feats is None."""
+        rows, dst_feats = Rows.of(feat), src_feats if dst_feats is None else dst_feats
+        graph, name = self._checked_sources(graph, rows.src, src_feats), type(self).__name__
+        num_src, num_dst = graph.num_src_nodes(), graph.num_dst_nodes()
+        check_rows(name, rows.dst, num_dst if rows.is_pair else num_src, dst_feats)
+        check(rows.src.dtype == rows.dst.dtype, "{}: expected a pair of one dtype, got {} and {}",
+              name, rows.src, rows.dst)
+        check(rows.is_pair or num_dst <= num_src, "{}: expected a pair of tensors, because the "
+              "graph has {} destinations and only {} sources", name, num_dst, num_src)
         return graph, rows
 
-    def _check_in_degrees(self, graph: Graph) -> None:
-        """Every destination must have an in-edge, unless the layer allows otherwise."""
+    def _checked_sources(self, graph: Any, feat: Tensor, width: int | None) -> Graph:
+        """The graph, of which feat are the rows of the sources."""
+        graph, name = as_graph(graph), type(self).__name__
+        check_rows(name, feat, graph.num_src_nodes(), width)
         if not self._allow_zero_in_degree:
             graph.check_in_degrees(
-                f"{type(self).__name__}: expected an in-edge of every destination, got nodes "
-                "without in-edges; add self loops or set allow_zero_in_degree")
+                f"{name}: expected an in-edge of every destination, got nodes without in-edges; add "
+                "self loops or set allow_zero_in_degree")
+        return graph
+
+    def _square(self, graph: Any, feat: Tensor, width: int | None = None) -> tuple[Graph, Tensor]:
+        """The graph, of one set of nodes, and its rows [N, width], or [N, ...]."""
+        check_tensor(type(self).__name__, "feat", feat)
+        graph, rows = self._checked(graph, feat, width)
+        check(graph.num_src_nodes() == graph.num_dst_nodes(), "{}: expected a graph of one set of "
+              "nodes, got {} sources and {} destinations", type(self).__name__,
+              graph.num_src_nodes(), graph.num_dst_nodes())
+        return graph, rows.src
+
+    def _edge_factors(self, graph: Graph, edge_weight: Tensor | None,
+                      dtype: torch.dtype) -> Tensor | None:
+        """edge_weight, floating [E] or [E, 1], as [E] of dtype; None if it is None."""
+        if edge_weight is None:
+            return None
+        name, count = type(self).__name__, graph.num_edges()
+        check_tensor(name, "edge_weight", edge_weight)
+        check(tuple(edge_weight.shape) in ((count,), (count, 1))
+              and edge_weight.is_floating_point(), "{}: expected floating edge_weight [{}] or "
+              "[{}, 1], one number per edge, got {}", name, count, count, edge_weight)
+        return edge_weight.reshape(count).to(dtype)
 
 
-def check_rows(layer: str, feat: Any, num_rows: int, width: int) -> None:
-    """feat must be floating [num_rows, width]."""
-    if not isinstance(feat, Tensor):
-        raise TypeError(f"{layer}: expected feat to be a tensor, got {type(feat).__name__}")
-    check(feat.is_floating_point() and feat.layout == torch.strided
-          and feat.shape == (num_rows, width),
-          "{}: expected floating feat [{}, {}], one row per node, got {}", layer, num_rows, width,
-          feat)
+def check_tensor(layer: str, name: str, value: Any) -> None:
+    """A TypeError unless value is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{layer}: expected {name} to be a tensor, got {type(value).__name__}")
 
 
-def check_any_rows(layer: str, feat: Tensor, num_rows: int) -> None:
-    """feat must be floating [num_rows, ...]."""
-    check(feat.is_floating_point() and feat.dim() >= 1 and feat.shape[0] == num_rows,
-          "{}: expected floating feat [{}, ...], one row per node, got {}", layer, num_rows, feat)
-
-
-def check_prefix(layer: str, graph: Graph) -> None:
-    """The destinations must be able to be the first sources."""
-    check(graph.num_dst_nodes() <= graph.num_src_nodes(), "{}: expected a pair of tensors, because "
-          "the graph has {} destinations and only {} sources", layer, graph.num_dst_nodes(),
-          graph.num_src_nodes())
-
-
-def check_one_node_set(layer: str, graph: Graph) -> None:
-    """Sources and destinations must be one set of nodes."""
-    check(graph.num_src_nodes() == graph.num_dst_nodes(), "{}: expected a graph of one set of "
-          "nodes, got {} sources and {} destinations", layer, graph.num_src_nodes(),
-          graph.num_dst_nodes())
+def check_rows(layer: str, feat: Any, num_rows: int, width: int | None) -> None:
+    """feat must be floating [num_rows, width], or [num_rows, ...] if width is None."""
+    check_tensor(layer, "feat", feat)
+    fits = feat.dim() >= 1 if width is None else feat.dim() == 2 and feat.shape[1] == width
+    check(fits and feat.shape[0] == num_rows and feat.is_floating_point()
+          and feat.layout == torch.strided, "{}: expected floating feat [{}, {}], one row per "
+          "node, got {}", layer, num_rows, "..." if width is None else width, feat)
 
 
 def scale_dtype(x: Tensor) -> torch.dtype:
     """The dtype of row and edge factors beside x."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
-def edge_factors(layer: str, graph: Graph, edge_weight: Tensor | None,
-                 dtype: torch.dtype) -> Tensor | None:
-    """edge_weight, floating [E] or [E, 1], as [E] of dtype; None if it is None."""
-    if edge_weight is None:
-        return None
-    shape, count = tuple(edge_weight.shape), graph.num_edges()
-    check(shape in ((count,), (count, 1)) and edge_weight.is_floating_point(),
-          "{}: expected floating edge_weight [{}] or [{}, 1], one number per edge, got {}", layer,
-          count, count, edge_weight)
-    return edge_weight.reshape(count).to(dtype)
 
 
 def check_weight_signs(layer: str, weight: Tensor, positive: bool) -> None:
@@ -121,19 +125,27 @@ def check_weight_signs(layer: str, weight: Tensor, positive: bool) -> None:
 
 
 def normalised(graph: Graph, weight: Tensor, norm: str, eps: float = 0.0) -> Tensor:
-    """weight, float64 [E], by its sums into the destinations ("right"), out of the sources
-    ("left") or the root of both ("both"); a sum plus eps of 0 counts as 1."""
-    def inverse(side: Any) -> Tensor:
+    """weight, float64 [E], by its sums into the destinations ("right"), or by the root of these and
+    of those out of the sources ("both"); a sum plus eps of 0 counts as 1."""
+    result, sides = weight, [(graph, "v")]
+    if norm == "both":
+        sides.append((graph.reversed_topology(), "u"))
+    for side, target in sides:
         sums = ops.gspmm(side, "copy_rhs", "sum", None, weight) + eps
-        sums = sums.masked_fill(sums == 0, 1)
-        return sums.rsqrt() if norm == "both" else sums.reciprocal()
-
-    result = weight
-    if norm in ("both", "left"):
-        result = ops.gsddmm(graph, "mul", result, inverse(graph.reversed_topology()), "e", "u")
-    if norm in ("both", "right"):
-        result = ops.gsddmm(graph, "mul", result, inverse(graph), "e", "v")
+        factors = sums.masked_fill(sums == 0, 1).pow(-1 / len(sides))
+        result = ops.gsddmm(graph, "mul", result, factors, "e", target)
     return result
+
+
+def linear(layer: Any, x: Tensor) -> Tensor:
+    """layer(x) of a torch.nn.Linear by Mezzo's product."""
+    return ops.linear(x, layer.weight, layer.bias)
+
+
+def weighted(graph: Graph, reduce: str, x: Tensor, edge_weight: Tensor | None) -> Tensor:
+    """The reduction of edge_weight[e] * x[u], or of x[u] without weights."""
+    op = "copy_lhs" if edge_weight is None else "mul"
+    return ops.gspmm(graph, op, reduce, x, edge_weight)
 
 
 def first_rows(x: Tensor, num_rows: int) -> Tensor:
@@ -157,10 +169,29 @@ def check_option(layer: str, name: str, value: Any, allowed: tuple[str, ...]) ->
           ", ".join(allowed), repr(value))
 
 
-def reset(init: Callable[..., Any], *parts: Any) -> None:
-    """Initialises the weight of each linear layer, or the parameter, for ReLU, and biases to 0."""
+def parameter(*shape: int) -> nn.Parameter:
+    """A parameter that is not initialised."""
+    return nn.Parameter(torch.empty(shape))
+
+
+def reset(init: Callable[..., Any], *parts: nn.Module | nn.Parameter | None,
+          gain: float = math.sqrt(2)) -> None:
+    """Initialises the weight of each linear layer, or the parameter, by default for ReLU, and
+    biases to 0."""
     for part in parts:
         if isinstance(part, (nn.Linear, nn.Parameter)):
-            init(getattr(part, "weight", part), gain=nn.init.calculate_gain("relu"))
-        if getattr(part, "bias", None) is not None:
-            nn.init.zeros_(part.bias)
+            init(getattr(part, "weight", part), gain=gain)
+        zero(getattr(part, "bias", None))
+
+
+def zero(bias: nn.Parameter | None) -> None:
+    """Sets the parameter to 0, if there is one."""
+    if bias is not None:
+        nn.init.zeros_(bias)
+
+
+def float32_lstm(lstm: nn.LSTM, rows: Any, state: Any = None) -> Any:
+    """lstm(rows, state), in float32 inside autocast: not every CPU has a float16 LSTM."""
+    dtype = lstm.weight_ih_l0.dtype
+    with torch.autocast(lstm.weight_ih_l0.device.type, enabled=False):
+        return lstm(rows.to(dtype), state)
