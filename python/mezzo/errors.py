@@ -16,12 +16,16 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     of a type that the operator does not take. Others, such as lack of memory, pass through."""
     try:
         return function(*arguments)
+    except NotImplementedError as error:
+        tensors = ", ".join(f"{describe(x)} on {x.device}" for x in arguments if is_tensor(x))
+        raise ValueError(f"{function.__name__}: expected strided tensors on one CPU or CUDA device, "
+                         f"got {tensors or 'none'}") from error
     except RuntimeError as error:
         text = str(error)
         if type(error) is not RuntimeError:
             raise
         if _OTHER_TYPE.search(text):
-            raise TypeError(text) from None
+            raise TypeError(text.splitlines()[0]) from None
         if _OWN_TEXT.match(text):
             raise ValueError(text) from None
         raise
@@ -41,8 +45,15 @@ def check_all(holds: Tensor, text: str, *values: Any) -> None:
         check(bool(holds.all()), text, *values)
 
 
+def check_tensors(owner: str, **values: Any) -> None:
+    """Raises TypeError unless all values are tensors."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{owner}: expected {name} to be a tensor, got {type(value).__name__}")
+
+
 def describe(value: Any) -> Any:
     """A tensor by its dtype and shape, such as `float32 [4, 3]`; anything else as it is."""
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
+    if is_tensor(value):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     return value

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from mezzo._fake import FakeScriptObject
-from mezzo.errors import call, check, check_all
+from mezzo.errors import call, check, check_all, check_tensors
 
 GraphLike = Union["Graph", torch.ScriptObject, Tensor]  # a tensor: of Graph.tensor()
 _traced = torch.ops.mezzo_traced
@@ -30,6 +30,9 @@ class Graph:
     def __init__(self, topology: torch.ScriptObject, *, is_block: bool | None = None) -> None:
         """The graph of a Topology. It is a block, whose sources and destinations have tensors of
         their own, if `is_block`; by default if their numbers differ."""
+        kinds = (torch.ScriptObject, FakeScriptObject)
+        if not isinstance(topology, kinds) and not torch.compiler.is_compiling():
+            raise TypeError(f"Graph: expected a Topology, got {type(topology).__name__}")
         self.topology = topology
         self._tensor = as_tensor(topology)
         self._num_src, self._num_dst, self._num_edges = self._tensor.shape[1:]
@@ -61,6 +64,7 @@ class Graph:
                  num_dst: int | None = None) -> Graph:
         """Edges as pairs. src, dst: integer [E]. num_nodes: the number of nodes, by default the
         largest id plus one; with num_dst that of the sources. The ids are checked and copied."""
+        check_tensors("from_coo", src=src, dst=dst)
         if num_nodes is None:
             sides = (src, dst) if num_dst is None else (src,)
             num_nodes = max((int(ids.max()) + 1 for ids in sides if ids.numel() > 0), default=0)
@@ -70,12 +74,14 @@ class Graph:
     def from_csr(cls, indptr: Tensor, indices: Tensor, num_dst: int | None = None) -> Graph:
         """Rows by source. indptr: integer [N + 1]; indices: integer [E], the destinations; edge i
         is entry i. num_dst: by default the number of sources."""
+        check_tensors("from_csr", indptr=indptr, indices=indices)
         return cls._of("from_csr", indptr, indices, indptr.numel() - 1, num_dst)
 
     @classmethod
     def from_csc(cls, indptr: Tensor, indices: Tensor, num_src: int | None = None) -> Graph:
         """Rows by destination. indptr: integer [N + 1]; indices: integer [E], the sources; edge i
         is entry i. num_src: by default the number of destinations."""
+        check_tensors("from_csc", indptr=indptr, indices=indices)
         return cls._of("from_csc", indptr, indices, indptr.numel() - 1, num_src)
 
     @classmethod
@@ -99,8 +105,9 @@ class Graph:
     def from_dgl(cls, g: Any) -> Graph:
         """The graph of a homogeneous `dgl.DGLGraph` or of a block, with the same edge ids and
         tensors. No tensor is copied."""
-        check(len(g.canonical_etypes) == 1, "from_dgl: expected one type of edges, got {}",
-              len(g.canonical_etypes))
+        etypes = getattr(g, "canonical_etypes", ())
+        check(len(etypes) == 1, "from_dgl: expected a graph of one type of edges, got {}",
+              len(etypes) or type(g).__name__)
         src, dst = g.edges(order="eid")
         two_sides = g.is_block or len(g.ntypes) > 1
         graph = cls.from_coo(src, dst, g.num_src_nodes(), g.num_dst_nodes() if two_sides else None)
@@ -137,8 +144,10 @@ class Graph:
 
     def set_batch_num_nodes(self, sizes: Tensor) -> None:
         """Makes the graph a batch: integer [B], the numbers of nodes of its graphs, in order."""
-        check(sizes.dim() == 1 and int(sizes.sum()) == self.num_nodes(), "set_batch_num_nodes: "
-              "expected sizes [B] that sum to {}, got {}", self.num_nodes(), sizes)
+        check_tensors("set_batch_num_nodes", sizes=sizes)
+        check(sizes.dim() == 1 and not sizes.is_floating_point() and not bool((sizes < 0).any())
+              and int(sizes.sum()) == self.num_nodes(), "set_batch_num_nodes: expected integer "
+              "sizes [B] that sum to {}, got {}", self.num_nodes(), sizes)
         self._batch = sizes.to(self.device, torch.int64)
         self._facts.pop("members", None)
 

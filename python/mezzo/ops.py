@@ -8,7 +8,7 @@ Letters in shapes: N nodes, E edges, F features, H heads, S segments.
 import torch
 from torch import Tensor
 
-from mezzo.errors import call
+from mezzo.errors import call, check_tensors
 from mezzo.graph import GraphLike, as_tensor
 
 _ops, _traced = torch.ops.mezzo, torch.ops.mezzo_traced
@@ -53,6 +53,7 @@ def gat_attention(graph: GraphLike, z: Tensor, score_src: Tensor, score_dst: Ten
 
     z: [num_src, H, F]; score_src: [num_src, H]; score_dst: [num_dst, H]; edge_weight: [E] or
     [E, H]. Returns [num_dst, H, F]."""
+    check_tensors("gat_attention", z=z)
     return call(_traced.gat_attention, as_tensor(graph), z, score_src, score_dst, edge_weight,
                 negative_slope, dropout, 0, _seed(z) if dropout > 0 else None)
 
@@ -72,6 +73,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def dropout(x: Tensor, probability: float, training: bool = True) -> Tensor:
     """Dropout of x, [...]; x itself unless training. Seeded by torch's generator of the device; no
     mask is stored. Inside autocast, float32 rows are cast to 16 bits first."""
+    check_tensors("dropout", x=x)
     if not training or probability == 0:
         return x
     device = x.device.type

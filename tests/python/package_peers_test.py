@@ -19,7 +19,7 @@ from mezzo.graph import Graph  # noqa: E402
 
 try:
     import torch_geometric.nn as pyg
-    from torch_geometric.data import Data
+    from torch_geometric.data import Batch, Data
 
     import mezzo.pyg
     NO_PYG = ""
@@ -218,6 +218,8 @@ class PyG(Peers):
         self.assertIs(graph.ndata["x"], data.x)
         self.assertIs(graph.edata["edge_attr"], data.edge_attr)
         self.assertTrue(torch.equal(graph.edges()[1], self.edges[1]))
+        batch = Graph.from_pyg(Batch.from_data_list([data, data]))
+        self.assertEqual(batch.batch_num_nodes().tolist(), [N, N])
 
 
 @unittest.skipIf(NO_DGL, NO_DGL)
@@ -230,7 +232,8 @@ class Dgl(Peers):
         "GCN2Conv": [((IN, 2), (numbers(N, IN, seed=4),))], "GINConv": [((None, "mean", 0.2), ())],
         "GatedGraphConv": [((IN, 8, 2, 1), ())], "SGConv": [((IN, 3, 2), ()), ((IN, 8), ())],
         "GraphConv": [((IN, 3), ()), ((IN, 8, "right"), ()), ((IN, 3, "left"), ())],
-        "SAGEConv": [((IN, 3, "mean"), ()), ((IN, 8, "gcn"), ()), ((IN, 3, "pool"), ())],
+        "SAGEConv": [((IN, 3, "mean"), ()), ((IN, 8, "gcn"), ()), ((IN, 3, "pool"), ()),
+                     ((IN, 3, "lstm"), ())],
         "TAGConv": [((IN, 3), ()), ((IN, 8), ())]}
 
     def setUp(self):
@@ -255,6 +258,22 @@ class Dgl(Peers):
                     more = [x.float() if isinstance(x, torch.Tensor) else x for x in more]
                     torch.testing.assert_close(own(Graph.from_dgl(self.graph), inputs, *more),
                                                layer(self.graph, inputs, *more))
+
+    def test_readouts_of_a_batch(self):
+        batch = dgl.batch([dgl.graph(([0], [1]), num_nodes=5), dgl.graph(([], []), num_nodes=7)])
+        x, gate = numbers(N, IN).float(), torch.nn.Linear(IN, 1)
+        for name, arguments in (("SumPooling", ()), ("AvgPooling", ()), ("MaxPooling", ()),
+                                ("GlobalAttentionPooling", (gate,)), ("Set2Set", (IN, 3, 2)),
+                                ("WeightAndSum", (IN,))):
+            layer, own = (getattr(nn, name)(*arguments) for nn in (dgl.nn, mnn))
+            own.load_state_dict(layer.state_dict())
+            for graph in (batch, Graph.from_dgl(batch)):
+                torch.testing.assert_close(own(graph, x), layer(batch, x))
+        layers = [x, 2 * x, x + 1]
+        for mode in ("cat", "max", "lstm"):
+            layer, own = (nn.JumpingKnowledge(mode, IN, 3) for nn in (dgl.nn, mnn))
+            own.load_state_dict(layer.state_dict())
+            torch.testing.assert_close(own(layers), layer(layers))
 
     def test_blocks_and_changed_graphs(self):
         block = dgl.to_block(dgl.in_subgraph(self.graph, torch.arange(5)), torch.arange(5))

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzo import ops
-from mezzo.errors import check
+from mezzo.errors import check, check_tensors
 from mezzo.graph import Graph, as_graph, kept
 from mezzo.nn import support
 from mezzo.nn.support import Activation, Features, GraphModule, Rows, linear, weighted
@@ -24,7 +24,7 @@ class EdgeWeightNorm(GraphModule):
         """edge_weight: floating [E] or [E, 1], positive for "both" (reading the signs
         synchronises). Returns [E] of its dtype, computed in float64."""
         graph = as_graph(graph)
-        support.check_tensor("EdgeWeightNorm", "edge_weight", edge_weight)
+        check_tensors("EdgeWeightNorm", edge_weight=edge_weight)
         weight = self._edge_factors(graph, edge_weight, torch.float64)
         if self._norm != "none":
             support.check_weight_signs("EdgeWeightNorm", weight, self._norm == "both")
@@ -41,6 +41,7 @@ class GraphConv(GraphModule):
                  bias: bool = True, activation: Activation = None,
                  allow_zero_in_degree: bool = False) -> None:
         super().__init__()
+        support.check_positive("GraphConv", in_feats=in_feats, out_feats=out_feats)
         support.check_option("GraphConv", "norm", norm, ("none", "both", "right", "left"))
         self._in_feats, self._out_feats = in_feats, out_feats
         self._norm = norm
@@ -75,6 +76,7 @@ class GraphConv(GraphModule):
         if weight is None:
             return self.weight
         shape = (self._in_feats, self._out_feats)
+        check_tensors("GraphConv", weight=weight)
         check(self.weight is None, "GraphConv: expected no weight, because the layer has one")
         check(weight.shape == shape, "GraphConv: expected weight {}, got {}", list(shape), weight)
         return weight
@@ -106,6 +108,7 @@ class SAGEConv(GraphModule):
         support.check_option("SAGEConv", "aggregator_type", aggregator_type,
                              ("mean", "gcn", "pool", "lstm"))
         self._set_in_feats(in_feats)
+        support.check_positive("SAGEConv", out_feats=out_feats)
         self._out_feats = out_feats
         self._aggre_type = aggregator_type
         self.norm = norm
@@ -242,6 +245,7 @@ class EdgeConv(GraphModule):
     def __init__(self, in_feat: int, out_feat: int, batch_norm: bool = False,
                  allow_zero_in_degree: bool = False) -> None:
         super().__init__()
+        support.check_positive("EdgeConv", in_feat=in_feat, out_feat=out_feat)
         self.batch_norm = batch_norm
         self._allow_zero_in_degree = allow_zero_in_degree
         self.theta = nn.Linear(in_feat, out_feat)
@@ -278,6 +282,7 @@ class GatedGraphConv(GraphModule):
     def __init__(self, in_feats: int, out_feats: int, n_steps: int, n_etypes: int,
                  bias: bool = True) -> None:
         super().__init__()
+        support.check_positive("GatedGraphConv", in_feats=in_feats, n_etypes=n_etypes)
         check(in_feats <= out_feats, "GatedGraphConv: expected out_feats of at least in_feats, {}, "
               "got {}", in_feats, out_feats)
         self._in_feats, self._out_feats = in_feats, out_feats
@@ -308,7 +313,7 @@ class GatedGraphConv(GraphModule):
         """The same edges from row u * n_etypes + type, which its linear layer made of h_u."""
         if self._n_etypes == 1:
             return graph
-        support.check_tensor("GatedGraphConv", "etypes", etypes)
+        check_tensors("GatedGraphConv", etypes=etypes)
         check(etypes.shape == (graph.num_edges(),) and not etypes.is_floating_point()
               and not bool(((etypes < 0) | (etypes >= self._n_etypes)).any()),
               "GatedGraphConv: expected integer etypes [{}] in [0, {}), got {}",

@@ -43,6 +43,7 @@ class _AttentionModule(GraphModule):
     def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
                  allow_zero_in_degree: bool) -> None:
         super().__init__()
+        support.check_positive(type(self).__name__, out_feats=out_feats, num_heads=num_heads)
         self._num_heads = num_heads
         self._set_in_feats(in_feats)
         self._out_feats = out_feats

@@ -72,6 +72,7 @@ class SGConv(GraphModule):
                  bias: bool = True, norm: Callable[[Tensor], Tensor] | None = None,
                  allow_zero_in_degree: bool = False) -> None:
         super().__init__()
+        support.check_positive("SGConv", in_feats=in_feats, out_feats=out_feats)
         self.fc = nn.Linear(in_feats, out_feats, bias=bias)
         self._cached, self._cached_h = cached, None
         self._k = k
@@ -113,8 +114,8 @@ class TAGConv(GraphModule):
     def __init__(self, in_feats: int, out_feats: int, k: int = 2, bias: bool = True,
                  activation: Activation = None) -> None:
         super().__init__()
-        self._in_feats, self._out_feats = in_feats, out_feats
-        self._k = k
+        support.check_positive("TAGConv", in_feats=in_feats, out_feats=out_feats)
+        self._in_feats, self._out_feats, self._k = in_feats, out_feats, k
         self._activation = activation
         self.lin = nn.Linear(in_feats * (k + 1), out_feats, bias=bias)
         self.reset_parameters()
@@ -171,8 +172,8 @@ class ChebConv(GraphModule):
     def __init__(self, in_feats: int, out_feats: int, k: int,
                  activation: Activation = nn.functional.relu, bias: bool = True) -> None:
         super().__init__()
-        self._k = k
-        self._in_feats, self._out_feats = in_feats, out_feats
+        support.check_positive("ChebConv", in_feats=in_feats, out_feats=out_feats, k=k)
+        self._in_feats, self._out_feats, self._k = in_feats, out_feats, k
         self.activation = activation
         self.linear = nn.Linear(k * in_feats, out_feats, bias)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzo import ops
-from mezzo.errors import check
+from mezzo.errors import check, check_tensors
 from mezzo.graph import Graph
 from mezzo.nn import support
 from mezzo.nn.attention import Result
@@ -135,8 +135,10 @@ class JumpingKnowledge(nn.Module):
         Returns [N, ..., sum of F] for "cat", otherwise the shape of one."""
         first = feat_list[0] if feat_list else None
         for i, x in enumerate(feat_list):
+            check_tensors("JumpingKnowledge", feat_list=x)
             check(x.shape[:-1] == first.shape[:-1]
-                  and (self.mode == "cat" or x.shape[-1] == first.shape[-1]),
+                  and (self.mode == "cat" or x.shape[-1] == first.shape[-1])
+                  and (self.mode != "lstm" or x.shape[1:] == (self.lstm.input_size,)),
                   "JumpingKnowledge: expected an output of layer {} that fits {}, got {}", i, first, x)
         check(first is not None, "JumpingKnowledge: expected the output of at least one layer")
         if self.mode == "cat":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzo import ops
-from mezzo.errors import check, check_all
+from mezzo.errors import check, check_all, check_tensors
 from mezzo.graph import Graph, as_graph
 
 Activation = Union[Callable[[Tensor], Tensor], None]
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
     @classmethod
     def of(cls, feat: Features) -> Rows:
         pair = feat if isinstance(feat, (tuple, list)) else (feat, feat)
-        check(len(pair) == 2, "expected a tensor or a pair of tensors, got {}", feat)
+        check(len(pair) == 2, "expected a tensor or a pair of tensors, got {} tensors", len(pair))
         return cls(*pair, pair is feat)
 
     def dropped(self, dropout: nn.Dropout, training: bool) -> Rows:
@@ -50,6 +50,7 @@ class GraphModule(nn.Module):
     def _set_in_feats(self, in_feats: int | tuple[int, int]) -> None:
         """The widths of the rows of sources and destinations."""
         pair = in_feats if isinstance(in_feats, tuple) else (in_feats, in_feats)
+        check_positive(type(self).__name__, in_feats=pair[0], dst_feats=pair[-1])
         self._in_src_feats, self._in_dst_feats = pair
 
     def _checked(self, graph: Any, feat: Features, src_feats: int | None = None,
@@ -78,7 +79,7 @@ class GraphModule(nn.Module):
 
     def _square(self, graph: Any, feat: Tensor, width: int | None = None) -> tuple[Graph, Tensor]:
         """The graph, of one set of nodes, and its rows [N, width], or [N, ...]."""
-        check_tensor(type(self).__name__, "feat", feat)
+        check_tensors(type(self).__name__, feat=feat)
         graph, rows = self._checked(graph, feat, width)
         check(graph.num_src_nodes() == graph.num_dst_nodes(), "{}: expected a graph of one set of "
               "nodes, got {} sources and {} destinations", type(self).__name__,
@@ -91,22 +92,24 @@ class GraphModule(nn.Module):
         if edge_weight is None:
             return None
         name, count = type(self).__name__, graph.num_edges()
-        check_tensor(name, "edge_weight", edge_weight)
+        check_tensors(name, edge_weight=edge_weight)
         check(tuple(edge_weight.shape) in ((count,), (count, 1))
               and edge_weight.is_floating_point(), "{}: expected floating edge_weight [{}] or "
               "[{}, 1], one number per edge, got {}", name, count, count, edge_weight)
         return edge_weight.reshape(count).to(dtype)
 
 
-def check_tensor(layer: str, name: str, value: Any) -> None:
-    """A TypeError unless value is a tensor."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{layer}: expected {name} to be a tensor, got {type(value).__name__}")
+def check_positive(layer: str, **sizes: Any) -> None:
+    """The sizes must be positive integers."""
+    for name, size in sizes.items():
+        if not hasattr(size, "__index__"):
+            raise TypeError(f"{layer}: expected {name} to be an int, got {type(size).__name__}")
+        check(size > 0, "{}: expected {} of at least 1, got {}", layer, name, size)
 
 
 def check_rows(layer: str, feat: Any, num_rows: int, width: int | None) -> None:
     """feat must be floating [num_rows, width], or [num_rows, ...] if width is None."""
-    check_tensor(layer, "feat", feat)
+    check_tensors(layer, feat=feat)
     fits = feat.dim() >= 1 if width is None else feat.dim() == 2 and feat.shape[1] == width
     check(fits and feat.shape[0] == num_rows and feat.is_floating_point()
           and feat.layout == torch.strided, "{}: expected floating feat [{}, {}], one row per "
