@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_tensor
 
 # What torch says of an argument of another type, and the form of the library's texts.
 _OTHER_TYPE = re.compile(r"Expected a value of type|is missing value for argument")
@@ -48,7 +48,7 @@ def check_all(holds: Tensor, text: str, *values: Any) -> None:
 def check_tensors(owner: str, **values: Any) -> None:
     """Raises TypeError unless all values are tensors."""
     for name, value in values.items():
-        if not isinstance(value, Tensor):
+        if not is_tensor(value):
             raise TypeError(f"{owner}: expected {name} to be a tensor, got {type(value).__name__}")
 
 
