@@ -18,8 +18,8 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except NotImplementedError as error:
         tensors = ", ".join(f"{describe(x)} on {x.device}" for x in arguments if is_tensor(x))
-        raise ValueError(f"{function.__name__}: expected strided tensors on one CPU or CUDA device, "
-                         f"got {tensors or 'none'}") from error
+        raise ValueError(f"{function.__name__}: expected strided tensors on one CPU or CUDA "
+                         f"device, got {tensors or 'none'}") from error
     except RuntimeError as error:
         text = str(error)
         if type(error) is not RuntimeError:

@@ -86,8 +86,8 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
-        """The graph of a `torch_geometric.data.Data`, or `Batch`, with an edge_index [2, E]. Its tensors of
-        nodes and edges go to ndata and edata under PyG's names; no tensor is copied."""
+        """The graph of a `torch_geometric.data.Data` or `Batch` with an edge_index [2, E]. Its
+        tensors of nodes and edges go to ndata and edata under PyG's names, without a copy."""
         check(getattr(data, "edge_index", None) is not None,
               "from_pyg: expected data with an edge_index, got {}", type(data).__name__)
         graph = cls.from_coo(data.edge_index[0], data.edge_index[1], data.num_nodes)

@@ -29,25 +29,22 @@ class _Pooling(_Readout):
 
 class SumPooling(_Pooling):
     """The sum over the nodes of each graph. No parameters."""
-
     _reduce = "sum"
 
 
 class AvgPooling(_Pooling):
     """The mean over the nodes of each graph. No parameters."""
-
     _reduce = "mean"
 
 
 class MaxPooling(_Pooling):
     """The maximum over the nodes of each graph, per feature. No parameters."""
-
     _reduce = "max"
 
 
 class GlobalAttentionPooling(_Readout):
-    """Global attention (Li et al., ICLR'16): the sum of feat_nn(h_v), by default of h_v, weighted by
-    the softmax of gate_nn(h_v) over the nodes of each graph. Parameters: those of `gate_nn`, a
+    """Global attention (Li et al., ICLR'16): the sum of feat_nn(h_v), by default of h_v, weighted
+    by the softmax of gate_nn(h_v) over the nodes of each graph. Parameters: those of `gate_nn`, a
     module from [N, in] to [N, 1], and of `feat_nn`, from [N, in] to [N, out]."""
 
     def __init__(self, gate_nn: nn.Module, feat_nn: nn.Module | None = None) -> None:
@@ -57,8 +54,8 @@ class GlobalAttentionPooling(_Readout):
     def forward(self, graph: Any, feat: Tensor, get_attention: bool = False) -> Result:
         """feat: [N, in]. Returns [B, out]; with get_attention also the attention [N, 1]."""
         members, gate = self._members(graph, feat), self.gate_nn(feat)
-        check(gate.shape == (feat.shape[0], 1), "GlobalAttentionPooling: expected gate_nn to return "
-              "[{}, 1], got {}", feat.shape[0], gate)
+        check(gate.shape == (len(feat), 1),
+              "GlobalAttentionPooling: expected gate_nn to return [{}, 1], got {}", len(feat), gate)
         attention = ops.edge_softmax(members, gate)
         rows = feat if self.feat_nn is None else self.feat_nn(feat)
         out = ops.gspmm(members, "mul", "sum", rows, attention)
@@ -139,7 +136,8 @@ class JumpingKnowledge(nn.Module):
             check(x.shape[:-1] == first.shape[:-1]
                   and (self.mode == "cat" or x.shape[-1] == first.shape[-1])
                   and (self.mode != "lstm" or x.shape[1:] == (self.lstm.input_size,)),
-                  "JumpingKnowledge: expected an output of layer {} that fits {}, got {}", i, first, x)
+                  "JumpingKnowledge: expected an output of layer {} that fits {}, got {}",
+                  i, first, x)
         check(first is not None, "JumpingKnowledge: expected the output of at least one layer")
         if self.mode == "cat":
             return torch.cat(feat_list, -1)
