@@ -74,8 +74,7 @@ class SGConv(GraphModule):
         super().__init__()
         support.check_positive("SGConv", in_feats=in_feats, out_feats=out_feats)
         self.fc = nn.Linear(in_feats, out_feats, bias=bias)
-        self._cached, self._cached_h = cached, None
-        self._k = k
+        self._k, self._cached, self._cached_h = k, cached, None
         self.norm = norm
         self._allow_zero_in_degree = allow_zero_in_degree
         self.reset_parameters()
