@@ -6,6 +6,7 @@
 The numbers are PyG's within rounding. Dropout of the attention draws other elements, and inside
 autocast results keep 16 bits where PyG's bias makes them float32.
 """
+import copy
 from typing import Any
 
 import torch
@@ -41,9 +42,7 @@ def accelerate(model: nn.Module, verbose: bool = True) -> Report:
 def _reason_to_leave(module: nn.Module) -> str | None:
     if module.flow != "source_to_target":
         return f"flow is {module.flow}"
-    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
-        return "its parameters are not initialised yet; run the model once before"
-    if module.aggr not in (_REDUCERS if isinstance(module, pyg_nn.SAGEConv) else ("add", "sum")):
+    if module.aggr not in ([*_REDUCERS] if isinstance(module, pyg_nn.SAGEConv) else ["add", "sum"]):
         return f"aggr is {module.aggr}"
     if getattr(module, "edge_dim", None) is not None:
         return "edge_dim is set"
@@ -52,7 +51,9 @@ def _reason_to_leave(module: nn.Module) -> str | None:
 
 def _takes(module: nn.Module, edge_index: Any, *rows: Any) -> bool:
     """Whether this call has a counterpart; otherwise PyG's forward runs."""
-    taken = (type(edge_index) is Tensor and edge_index.layout == torch.strided
+    lazy = any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters())
+    taken = (not lazy and _reason_to_leave(module) is None
+             and type(edge_index) is Tensor and edge_index.layout == torch.strided
              and not module.explain and module.decomposed_layers == 1
              and not any(getattr(module, name, None) for name in _HOOKS)
              and all(isinstance(x, Tensor) and x.layout == torch.strided and x.dim() == 2
@@ -103,7 +104,22 @@ def _pair(x: Any) -> tuple[Any, Any]:
     return (x, x) if isinstance(x, Tensor) else tuple(x)
 
 
-class GCNConv(pyg_nn.GCNConv):
+class _Replacement:
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What torch.jit.script takes: a module of PyG's class with the same parameters."""
+        module = copy.copy(self)
+        module.__class__ = type(self).__bases__[-1]
+        return module
+
+    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        """PyG calls it for a copy, and keeps two codes of `propagate` in the class, here PyG's."""
+        own = type(self)
+        self.__class__ = own.__bases__[-1]
+        self._set_jittable_templates(raise_on_error)
+        self.__class__ = own
+
+
+class GCNConv(_Replacement, pyg_nn.GCNConv):
     """PyG's GCNConv on Mezzo's operators."""
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
@@ -135,7 +151,7 @@ class GCNConv(pyg_nn.GCNConv):
         return ops.scaled_sum(graph, x, None, factors, factors)
 
 
-class SAGEConv(pyg_nn.SAGEConv):
+class SAGEConv(_Replacement, pyg_nn.SAGEConv):
     """PyG's SAGEConv on Mezzo's operators."""
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
@@ -155,7 +171,7 @@ class SAGEConv(pyg_nn.SAGEConv):
         return nn.functional.normalize(out, p=2.0, dim=-1) if self.normalize else out
 
 
-class GINConv(pyg_nn.GINConv):
+class GINConv(_Replacement, pyg_nn.GINConv):
     """PyG's GINConv on Mezzo's operators."""
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
@@ -186,7 +202,7 @@ def _finish(module: nn.Module, out: Tensor, residual: Tensor | None) -> Tensor:
     return add_parameter(out, module.bias)
 
 
-class GATConv(pyg_nn.GATConv):
+class GATConv(_Replacement, pyg_nn.GATConv):
     """PyG's GATConv on Mezzo's operators."""
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None,
@@ -207,7 +223,7 @@ class GATConv(pyg_nn.GATConv):
         return _finish(self, out, None if self.res is None else dst)
 
 
-class GATv2Conv(pyg_nn.GATv2Conv):
+class GATv2Conv(_Replacement, pyg_nn.GATv2Conv):
     """PyG's GATv2Conv on Mezzo's operators."""
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None,
