@@ -93,11 +93,15 @@ def _(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int) -> Tensor:
 
 
 def _linear(module: nn.Module, x: Tensor) -> Tensor:
-    """module(x), by Mezzo's product if the module is nothing but a linear layer."""
-    is_plain = type(module) in (nn.Linear, pyg_nn.Linear)
-    if not is_plain or module._forward_hooks or module._forward_pre_hooks:
+    """module(x), by Mezzo's product if the module is a linear layer or a plain row of modules."""
+    if module._forward_hooks or module._forward_pre_hooks:
         return module(x)
-    return ops.linear(x, module.weight, module.bias)
+    if type(module) is nn.Sequential:
+        for part in module:
+            x = _linear(part, x)
+        return x
+    is_plain = type(module) in (nn.Linear, pyg_nn.Linear)
+    return ops.linear(x, module.weight, module.bias) if is_plain else module(x)
 
 
 def _pair(x: Any) -> tuple[Any, Any]:
@@ -180,7 +184,7 @@ class GINConv(_Replacement, pyg_nn.GINConv):
             return super().forward(x, edge_index, size)
         graph = _structure(edge_index, src.shape[0], _num_dst(src, dst, size))
         out = ops.gspmm(graph, "copy_lhs", "sum", src)
-        return self.nn(out if dst is None else add_own_rows(out, dst, self.eps))
+        return _linear(self.nn, out if dst is None else add_own_rows(out, dst, self.eps))
 
 
 def _num_dst(src: Tensor, dst: Tensor | None, size: Any) -> int:
@@ -217,9 +221,11 @@ class GATConv(_Replacement, pyg_nn.GATConv):
             own = None if dst is src else _linear(self.lin, dst)
         else:
             sent, own = _linear(self.lin_src, src), _linear(self.lin_dst, dst)
+        # Before the scores: autograd then adds the gradients of both in place.
+        rows = sent.view(-1, self.heads, self.out_channels)
         scores = attention_scores(sent, own, self.att_src, self.att_dst, dst.shape[0])
-        out = ops.gat_attention(graph, sent.view(-1, self.heads, self.out_channels), *scores, None,
-                                self.negative_slope, self.dropout if self.training else 0.0)
+        out = ops.gat_attention(graph, rows, *scores, None, self.negative_slope,
+                                self.dropout if self.training else 0.0)
         return _finish(self, out, None if self.res is None else dst)
 
 

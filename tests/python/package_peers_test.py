@@ -9,6 +9,7 @@ import io
 import sys
 import unittest
 import unittest.mock
+import warnings
 
 from load_torch import load_package
 
@@ -99,6 +100,8 @@ class PyG(Peers):
             self.check(pyg.SAGEConv((IN, 4), out), numbers(N, IN), numbers(N, 4))
             for trains in (False, True):
                 self.check(pyg.GINConv(torch.nn.Linear(IN, out), 0.3, trains))
+                self.check(pyg.GINConv(torch.nn.Sequential(
+                    torch.nn.Linear(IN, out), torch.nn.ReLU(), torch.nn.Linear(out, 2))))
 
     def test_attention(self):
         for kind in (pyg.GATConv, pyg.GATv2Conv):
@@ -122,13 +125,13 @@ class PyG(Peers):
     def test_it_says_what_it_left(self):
         model = torch.nn.Sequential(
             pyg.GCNConv(IN, 4), pyg.GATConv(IN, 4, edge_dim=3), pyg.GraphConv(IN, 3),
-            pyg.SAGEConv(IN, 4, aggr="lstm"), pyg.GCNConv(4, 4, flow="target_to_source"),
+            pyg.SAGEConv(IN, 4, aggr=["mean", "max"]), pyg.GCNConv(4, 4, flow="target_to_source"),
             type("Own", (pyg.GCNConv,), {})(4, 4), torch.nn.Linear(3, 3))
         report = mezzo.pyg.accelerate(model, verbose=False)
         self.assertEqual(report.replaced, ["0 (GCNConv)"])
         self.assertEqual(report.left, {
             "1 (GATConv)": "edge_dim is set", "2 (GraphConv)": "no counterpart",
-            "3 (SAGEConv)": "aggr is lstm", "4 (GCNConv)": "flow is target_to_source",
+            "3 (SAGEConv)": "aggr is ['mean', 'max']", "4 (GCNConv)": "flow is target_to_source",
             "5 (Own)": "a subclass, which may compute something else"})
         self.assertIn("left 2 (GraphConv): no counterpart", str(report))
         self.assertEqual(mezzo.pyg.accelerate(model[0], verbose=False).replaced, [])
@@ -154,6 +157,28 @@ class PyG(Peers):
         mezzo.pyg.accelerate(layer, verbose=False)
         torch.testing.assert_close(layer(x, self.edges, return_attention_weights=True)[1],
                                    plain(x, self.edges, return_attention_weights=True)[1])
+
+    def test_a_layer_that_changes_after_the_swap_runs_pygs_code(self):
+        layer, x = pyg.GCNConv(-1, 3).double(), numbers(N, IN)  # PyG's code gives it its sizes
+        self.assertEqual(len(mezzo.pyg.accelerate(layer, verbose=False).replaced), 1)
+        self.assertEqual(layer(x, self.edges).shape, (N, 3))
+        plain = pyg.GCNConv(IN, 3, flow="target_to_source").double()
+        plain.load_state_dict(layer.state_dict())
+        layer.flow = "target_to_source"
+        torch.testing.assert_close(layer(x, self.edges), plain(x, self.edges))
+
+    def test_a_copy_can_be_explained_and_scripted(self):
+        layer, x = pyg.GCNConv(IN, 3).double(), numbers(N, IN)
+        mezzo.pyg.accelerate(layer, verbose=False)
+        expected, layer = layer(x, self.edges), copy.deepcopy(layer)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            scripted = torch.jit.script(layer)
+        torch.testing.assert_close(scripted(x, self.edges), expected)
+        torch.testing.assert_close(layer(x, self.edges), expected)
+        layer._edge_mask, layer._apply_sigmoid = torch.zeros(self.edges.shape[1]).double(), False
+        layer._loop_mask, layer.explain = self.edges[0] != self.edges[1], True
+        self.assertFalse(torch.allclose(layer(x, self.edges), expected))
 
     def test_a_model_trains_and_is_saved_with_the_optimizer_it_had(self):
         torch.manual_seed(4)

@@ -228,10 +228,12 @@ class GINConv(GraphModule):
 
 
 def add_own_rows(received: Tensor, own: Tensor, eps: Tensor) -> Tensor:
-    """received + (1 + eps) own, in the dtype of `received`."""
+    """received + (1 + eps) own, in the dtype of `received`, which it may overwrite."""
     own, scale = own.to(received.dtype), support.scale_dtype(received)
-    # A zero-dimensional tensor is not rounded to the dtype of the rows.
     factor = 1 + eps.squeeze(0).to(scale)
+    if received.dtype == scale:  # one pass, and no new rows
+        return received.addcmul_(own, factor)
+    # A product with a zero-dimensional tensor does not round it to the dtype of the rows.
     # The gradient of eps is a sum over all rows. It overflows 16 bits, so the rows are float32.
     scaled = (own.to(scale) * factor).to(own.dtype) if eps.requires_grad else own * factor
     return scaled + received

@@ -122,9 +122,10 @@ class GATConv(_AttentionModule):
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
         weight = self._edge_factors(graph, edge_weight, support.scale_dtype(rows.src))
         rows = rows.dropped(self.feat_drop, self.training)
-        sent, own = self._projected(rows, graph.num_dst_nodes())
-        scores = attention_scores(sent, own, self.attn_l, self.attn_r, graph.num_dst_nodes())
-        sent, slope = self._heads(sent), self.leaky_relu.negative_slope
+        projected, own = self._projected(rows, graph.num_dst_nodes())
+        # Before the scores: autograd then adds the gradients of both in place.
+        sent, slope = self._heads(projected), self.leaky_relu.negative_slope
+        scores = attention_scores(projected, own, self.attn_l, self.attn_r, graph.num_dst_nodes())
         if not get_attention:
             drop = self.attn_drop.p if self.training else 0.0
             return self._finish(ops.gat_attention(graph, sent, *scores, weight, slope, drop), rows)
