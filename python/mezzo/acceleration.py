@@ -17,8 +17,8 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         lines = [f"mezzo: accelerated {len(self.replaced)} of "
-                 f"{len(self.replaced) + len(self.left)} convolutions"]
-        lines += [f"  {name}" for name in self.replaced]
+                 f"{len(self.replaced) + len(self.left)} convolutions",
+                 *(f"  {name}" for name in self.replaced)]
         return "\n".join(lines + [f"  left {name}: {why}" for name, why in self.left.items()])
 
 
@@ -28,10 +28,9 @@ def swap(model: nn.Module, is_convolution: Callable[[nn.Module], bool],
     """Gives each convolution of the model that has a replacement the replacement's class. The
     object, its parameters, hooks and names stay: optimizers and state dicts go on working."""
     report = Report([], {})
-    own = set(replacements.values())
     for name, module in model.named_modules():
         label = f"{name or 'model'} ({type(module).__name__})"
-        if type(module) in own or not is_convolution(module):
+        if type(module) in replacements.values() or not is_convolution(module):
             continue
         if type(module) in replacements:
             reason = reason_to_leave(module)

@@ -7,6 +7,7 @@ The numbers are PyG's within rounding. Dropout of the attention draws other elem
 autocast results keep 16 bits where PyG's bias makes them float32.
 """
 import copy
+import functools
 from typing import Any
 
 import torch
@@ -94,14 +95,13 @@ def _(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int) -> Tensor:
 
 def _linear(module: nn.Module, x: Tensor) -> Tensor:
     """module(x), by Mezzo's product if the module is a linear layer or a plain row of modules."""
-    if module._forward_hooks or module._forward_pre_hooks:
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if type(module) not in (nn.Linear, pyg_nn.Linear, nn.Sequential) or any(
+            getattr(module, name) for name in hooks):
         return module(x)
     if type(module) is nn.Sequential:
-        for part in module:
-            x = _linear(part, x)
-        return x
-    is_plain = type(module) in (nn.Linear, pyg_nn.Linear)
-    return ops.linear(x, module.weight, module.bias) if is_plain else module(x)
+        return functools.reduce(lambda rows, part: _linear(part, rows), module, x)
+    return ops.linear(x, module.weight, module.bias)
 
 
 def _pair(x: Any) -> tuple[Any, Any]:
@@ -113,14 +113,11 @@ class _Replacement:
         """What torch.jit.script takes: a module of PyG's class with the same parameters."""
         module = copy.copy(self)
         module.__class__ = type(self).__bases__[-1]
+        module._set_jittable_templates()
         return module
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
-        """PyG calls it for a copy, and keeps two codes of `propagate` in the class, here PyG's."""
-        own = type(self)
-        self.__class__ = own.__bases__[-1]
-        self._set_jittable_templates(raise_on_error)
-        self.__class__ = own
+        """Nothing: PyG calls it for a copy, and would make templates out of those of its class."""
 
 
 class GCNConv(_Replacement, pyg_nn.GCNConv):
@@ -221,8 +218,7 @@ class GATConv(_Replacement, pyg_nn.GATConv):
             own = None if dst is src else _linear(self.lin, dst)
         else:
             sent, own = _linear(self.lin_src, src), _linear(self.lin_dst, dst)
-        # Before the scores: autograd then adds the gradients of both in place.
-        rows = sent.view(-1, self.heads, self.out_channels)
+        rows = sent.view(-1, self.heads, self.out_channels)  # before scores: gradients add in place
         scores = attention_scores(sent, own, self.att_src, self.att_dst, dst.shape[0])
         out = ops.gat_attention(graph, rows, *scores, None, self.negative_slope,
                                 self.dropout if self.training else 0.0)
