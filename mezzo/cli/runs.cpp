@@ -12,7 +12,6 @@
 #include "mezzo/cli/progress.h"
 #include "mezzo/core/error.h"
 #include "mezzo/train/files/event_file.h"
-#include "mezzo/train/trainer.h"
 
 namespace mezzo::cli {
 
@@ -39,9 +38,12 @@ std::vector<EventScalar> scalars_of(const EpochRecord& record, const std::string
 /// the run.
 void train_one(const Dataset& dataset, const TrainOptions& options, const TrainCallbacks& callbacks,
                const dist::ProcessGroup& group, std::int64_t runs, std::int64_t run,
-               std::vector<TrainReport>& reports) {
+               std::vector<TrainReport>& reports,
+               const std::function<void(const TrainResult&)>& on_run) {
   try {
-    reports.push_back(train(dataset, options, callbacks, group));
+    const TrainResult result = train(dataset, options, callbacks, group);
+    reports.push_back(result);
+    if (on_run) on_run(result);
   } catch (const Error& error) {
     if (const auto* ended = dynamic_cast<const EndedRun*>(&error)) {
       reports.push_back(ended->report());
@@ -55,7 +57,8 @@ void train_one(const Dataset& dataset, const TrainOptions& options, const TrainC
 }  // namespace
 
 void train_runs(const Dataset& dataset, const RunArguments& run, const std::string& label,
-                std::vector<TrainReport>& reports, const dist::ProcessGroup& group) {
+                std::vector<TrainReport>& reports, const dist::ProcessGroup& group,
+                const std::function<void(const TrainResult&)>& on_run) {
   for (std::int64_t i = 0; i < run.runs; ++i) {
     TrainOptions options = run.options;
     options.seed += static_cast<std::uint64_t>(i);
@@ -80,7 +83,7 @@ void train_runs(const Dataset& dataset, const RunArguments& run, const std::stri
     }
     callbacks.on_start = handle_interrupts;
     callbacks.should_stop = interrupted;
-    train_one(dataset, options, callbacks, group, run.runs, i, reports);
+    train_one(dataset, options, callbacks, group, run.runs, i, reports, on_run);
     progress.finish();
     const std::string& warning = reports.back().warning;
     if (!warning.empty() && group.rank() == 0) TORCH_WARN("mezzo: ", warning);

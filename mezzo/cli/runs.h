@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "mezzo/data/dataset.h"
 #include "mezzo/dist/group/process_group.h"
 #include "mezzo/train/report/report.h"
+#include "mezzo/train/trainer.h"
 
 namespace mezzo::cli {
 
@@ -14,8 +16,9 @@ namespace mezzo::cli {
 /// + i and, without --split-index, split i modulo the number of splits. Stops early after an
 /// interrupt. Exceptions of train() pass through, with several runs a NumericError with run and
 /// seed in front; the reports so far stay, including that of an EndedRun. group: rank 0 shows the
-/// progress.
+/// progress. on_run: called after each complete run; may be empty.
 void train_runs(const Dataset& dataset, const RunArguments& run, const std::string& label,
-                std::vector<TrainReport>& reports, const dist::ProcessGroup& group = {});
+                std::vector<TrainReport>& reports, const dist::ProcessGroup& group = {},
+                const std::function<void(const TrainResult&)>& on_run = {});
 
 }  // namespace mezzo::cli

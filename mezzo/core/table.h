@@ -15,6 +15,18 @@ namespace mezzo {
 MEZZO_API std::string format_table(const std::vector<std::vector<std::string>>& rows,
                                    std::size_t left_columns = 1);
 
+/// A table for people.
+struct Table {
+  std::vector<std::vector<std::string>> rows;
+  std::size_t left_columns = 1;  ///< those aligned at the left
+  bool has_header = true;        ///< whether the first row has the names of the columns
+};
+
+/// format_table() of its rows.
+inline std::string format_table(const Table& table) {
+  return format_table(table.rows, table.left_columns);
+}
+
 /// "0.8150", or "-" for NaN.
 MEZZO_API std::string format_score(double score);
 

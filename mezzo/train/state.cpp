@@ -204,6 +204,8 @@ TrainReport report_of(const TrainState& state, const TrainOptions& options) {
     report.last = history.evaluations.back().scores;
   }
   report.losses = history.losses;
+  report.epoch_ms = history.epoch_ms;
+  report.loss_scales = history.loss_scales;
   report.evaluations = history.evaluations;
   return report;
 }

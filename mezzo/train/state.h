@@ -34,6 +34,7 @@ struct BegunEpoch {
 /// What happened in a run so far; plain values.
 struct History {
   std::vector<double> losses, epoch_ms;  ///< one an epoch
+  std::vector<double> loss_scales;       ///< after each epoch
   std::vector<EvaluationRecord> evaluations;
   std::int64_t steps = 0, skipped_steps = 0, skipped_in_a_row = 0;
   double evaluation_seconds = 0, total_seconds = 0, communication_seconds = 0;

@@ -187,6 +187,7 @@ bool Run::train_epoch() {
   }
   history.losses.push_back(begun.mean_loss());
   history.epoch_ms.push_back(begun.milliseconds);
+  history.loss_scales.push_back(loss_scale_);
   begun = {};
   return true;
 }

@@ -28,17 +28,17 @@ std::string percent(double share) {
 }
 
 /// A table of what goes wrong in each precision, and of the best setting found.
-std::string candidates_table(const Diagnosis& diagnosis, DescribeSetting describe) {
+Table candidates_table(const Diagnosis& diagnosis, DescribeSetting describe) {
   std::vector<Row> rows = {{"precision", "problem", "trains like fp32", "with"}};
   for (const PrecisionCandidate& candidate : diagnosis.candidates) {
     rows.push_back({std::string(to_string(candidate.precision)),
                     std::string(to_string(candidate.problem)), candidate.suited ? "yes" : "no",
                     describe(diagnosis.runs[candidate.run].setting)});
   }
-  return format_table(rows, 4);
+  return {.rows = rows, .left_columns = 4};
 }
 
-std::string runs_table(const Diagnosis& diagnosis, DescribeSetting describe) {
+Table runs_table(const Diagnosis& diagnosis, DescribeSetting describe) {
   std::vector<Row> rows = {{"setting", "first loss", "last loss", "loss off fp32",
                             "gradient off fp32", "steps", "skipped", "loss scale", "step ms",
                             "peak memory"}};
@@ -56,11 +56,11 @@ std::string runs_table(const Diagnosis& diagnosis, DescribeSetting describe) {
                     std::isfinite(run.step_ms) ? fmt::format("{:.2f}", run.step_ms) : "none",
                     format_bytes(run.peak_memory_bytes)});
   }
-  return format_table(rows);
+  return {.rows = rows};
 }
 
-/// A table of the places where 16 bits lose numbers; empty if they lose none.
-std::string places_table(const Diagnosis& diagnosis, DescribeSetting describe) {
+/// A table of the places where 16 bits lose numbers; only its header if they lose none.
+Table places_table(const Diagnosis& diagnosis, DescribeSetting describe) {
   std::vector<Row> rows = {
       {"setting", "place", "pass", "flushed to 0", "few digits", "near the top", "inf or nan"}};
   for (const DiagnosisRun& run : diagnosis.runs) {
@@ -75,7 +75,7 @@ std::string places_table(const Diagnosis& diagnosis, DescribeSetting describe) {
                       share_text(shares.near_top), share_text(shares.non_finite)});
     }
   }
-  return rows.size() == 1 ? "" : format_table(rows, 3) + '\n';
+  return {.rows = rows, .left_columns = 3};
 }
 
 std::string issues_text(const Diagnosis& diagnosis, DescribeSetting describe) {
@@ -146,12 +146,21 @@ std::string detail::fix_text(const Diagnosis& diagnosis, const DiagnosisIssue& i
   return "no precision fixes it: check the learning rate, the data and the model";
 }
 
+std::vector<Table> detail::diagnosis_tables(const Diagnosis& diagnosis, DescribeSetting describe) {
+  std::vector<Table> tables = {runs_table(diagnosis, describe)};
+  const Table places = places_table(diagnosis, describe);
+  if (places.rows.size() > 1) tables.push_back(places);
+  if (!diagnosis.interrupted) tables.push_back(candidates_table(diagnosis, describe));
+  return tables;
+}
+
 std::string detail::diagnosis_text(const Diagnosis& diagnosis, DescribeSetting describe) {
-  const std::string tables =
-      runs_table(diagnosis, describe) + '\n' + places_table(diagnosis, describe);
-  if (diagnosis.interrupted) return tables + "interrupted\n";
-  return tables + candidates_table(diagnosis, describe) + '\n' + issues_text(diagnosis, describe) +
-         '\n' + recommendation_text(diagnosis, describe);
+  std::string text;
+  for (const Table& table : diagnosis_tables(diagnosis, describe)) {
+    text += format_table(table) + '\n';
+  }
+  if (diagnosis.interrupted) return text + "interrupted\n";
+  return text + issues_text(diagnosis, describe) + '\n' + recommendation_text(diagnosis, describe);
 }
 
 std::string to_text(const Diagnosis& diagnosis) {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "mezzo/amp/diagnose/diagnose.h"
+#include "mezzo/core/table.h"
 
 namespace mezzo::amp::detail {
 
@@ -11,6 +13,10 @@ using DescribeSetting = std::string (*)(const PrecisionSetting&);
 
 /// "none", "dynamic" or the constant.
 std::string loss_scale_text(const PrecisionSetting& setting);
+
+/// Tables of the runs, of the places where 16 bits lose numbers and, unless interrupted, of the
+/// precisions.
+std::vector<Table> diagnosis_tables(const Diagnosis& diagnosis, DescribeSetting describe);
 
 /// The tables, issues and recommendation of to_text().
 std::string diagnosis_text(const Diagnosis& diagnosis, DescribeSetting describe);

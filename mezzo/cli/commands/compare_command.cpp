@@ -7,6 +7,7 @@
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/options/arguments.h"
+#include "mezzo/cli/page/pages.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
 #include "mezzo/train/files/files.h"
@@ -126,7 +127,7 @@ int compare_command(const Arguments& arguments) {
   add_compared(app, compare);
   add_run_options(app, run);
   add_machine_options(app, run.machine);
-  add_report_options(app, run.json);
+  add_report_options(app, run);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
 
@@ -145,6 +146,10 @@ int compare_command(const Arguments& arguments) {
   std::cout << format_comparison(rows) << std::flush;
   if (!run.json.empty()) {
     replace_file(run.json, [&](std::ostream& file) { file << comparison_to_json(rows); });
+  }
+  if (!run.report.empty()) {
+    const std::string text = page::compare_page(dataset.name, rows);
+    replace_file(run.report, [&](std::ostream& file) { file << text; });
   }
   if (interrupted()) return kInterrupted;
   for (const ComparisonRow& row : rows) {

@@ -7,6 +7,7 @@
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/options/arguments.h"
+#include "mezzo/cli/page/pages.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
@@ -49,7 +50,7 @@ int doctor_command(const Arguments& arguments) {
   add_training_options(app, run.options, {kStep});
   add_sampling_options(app, run.options.sampling);
   add_machine_options(app, run.machine);
-  add_report_options(app, run.json);
+  add_report_options(app, run);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
 
@@ -65,6 +66,10 @@ int doctor_command(const Arguments& arguments) {
   std::cout << format_diagnosis(report) << std::flush;
   if (!run.json.empty()) {
     replace_file(run.json, [&](std::ostream& file) { file << diagnosis_to_json(report); });
+  }
+  if (!run.report.empty()) {
+    const std::string text = page::doctor_page(report);
+    replace_file(run.report, [&](std::ostream& file) { file << text; });
   }
   if (report.interrupted) return kInterrupted;
   if (!report.recommended) {

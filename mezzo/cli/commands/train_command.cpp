@@ -14,6 +14,7 @@
 #include "mezzo/cli/commands/commands.h"
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/options/arguments.h"
+#include "mezzo/cli/page/pages.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
 #include "mezzo/core/error.h"
@@ -67,6 +68,7 @@ void set_rank_options(const dist::ProcessGroup& group, RunArguments& run) {
   run.options.checkpoint.clear();
   run.json.clear();
   run.tensorboard.clear();
+  run.report.clear();
 }
 
 /// The text of rank 0.
@@ -181,7 +183,7 @@ Dataset prepare(const dist::ProcessGroup& group, const OptionParser& app, RunArg
 
 /// Prints and writes the reports. error: what ended the later runs.
 void show(const RunArguments& run, const std::vector<TrainReport>& reports,
-          const std::string& error = {}) {
+          const page::Confusion& confusion, const std::string& error = {}) {
   std::cout << format_report(reports);
   const TrainReport& last = reports.back();
   const bool is_interrupted = last.stopped_by == StopReason::kInterrupted;
@@ -189,6 +191,10 @@ void show(const RunArguments& run, const std::vector<TrainReport>& reports,
     std::cout << fmt::format("checkpoint {}, epoch {}\n", run.options.checkpoint, last.epochs_run);
   }
   std::cout << std::flush;
+  if (!run.report.empty()) {
+    const std::string text = page::train_page(reports, confusion, error);
+    replace_file(run.report, [&](std::ostream& file) { file << text; });
+  }
   if (run.json.empty()) return;
   replace_file(run.json, [&](std::ostream& file) { file << report_to_json(reports, error); });
 }
@@ -197,13 +203,17 @@ void show(const RunArguments& run, const std::vector<TrainReport>& reports,
 std::vector<TrainReport> train_and_show(const Dataset& dataset, const RunArguments& run,
                                         const dist::ProcessGroup& group) {
   std::vector<TrainReport> reports;
+  page::Confusion confusion;
+  const auto on_run = [&](const TrainResult& result) {
+    if (!run.report.empty()) confusion.add(dataset, result);
+  };
   try {
-    train_runs(dataset, run, "", reports, group);
+    train_runs(dataset, run, "", reports, group, on_run);
   } catch (const Error& error) {
-    if (group.rank() == 0 && !reports.empty()) show(run, reports, error.what());
+    if (group.rank() == 0 && !reports.empty()) show(run, reports, confusion, error.what());
     throw;
   }
-  if (group.rank() == 0) show(run, reports);
+  if (group.rank() == 0) show(run, reports, confusion);
   return reports;
 }
 
@@ -230,7 +240,7 @@ int train_command(const Arguments& arguments) {
       .text("--tensorboard", run.tensorboard, "FOLDER",
             "Write loss, scores and times of every epoch as events for TensorBoard; with --runs in "
             "folders run_1, run_2, ...");
-  add_report_options(app, run.json);
+  add_report_options(app, run);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
 

@@ -10,6 +10,7 @@
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/options/arguments.h"
 #include "mezzo/cli/options/option_file.h"
+#include "mezzo/cli/page/pages.h"
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
@@ -106,6 +107,7 @@ void check_tune(const OptionParser& app, RunArguments& run, const std::string& o
     check_writable("--output", path);
     check_not_read("--output", path, origin);
     check_distinct("--json", run.json, "--output", path);
+    check_distinct("--report", run.report, "--output", path);
   }
   static_cast<void>(option_file(run.data, run.machine, run.options, {}));  // unsuitable texts
 }
@@ -132,7 +134,7 @@ int tune_command(const Arguments& arguments) {
   add_training_options(app, run.options, {kStep, kTraining});
   add_sampling_options(app, run.options.sampling);
   add_machine_options(app, run.machine);
-  add_report_options(app, run.json);
+  add_report_options(app, run);
   refuse_recipe(app);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
@@ -145,9 +147,12 @@ int tune_command(const Arguments& arguments) {
   const Dataset dataset = load(run.data);
   const TuneResult result = tune_with_progress(dataset, run, tuning, output);
   std::vector<TrainReport> reports;
+  page::Confusion confusion;
   if (!result.interrupted) {
     run.options = result.trials[*result.best].options;
-    train_runs(dataset, run, "", reports);
+    train_runs(dataset, run, "", reports, {}, [&](const TrainResult& trained) {
+      if (!run.report.empty()) confusion.add(dataset, trained);
+    });
     std::cout << format_report(reports);
   }
   if (result.best) {
@@ -159,6 +164,10 @@ int tune_command(const Arguments& arguments) {
   std::cout << std::flush;
   if (!run.json.empty()) {
     replace_file(run.json, [&](std::ostream& file) { file << tune_to_json(result, reports); });
+  }
+  if (!run.report.empty()) {
+    const std::string text = page::tune_page(dataset.name, result, reports, confusion);
+    replace_file(run.report, [&](std::ostream& file) { file << text; });
   }
   return interrupted() ? kInterrupted : kSuccess;
 }

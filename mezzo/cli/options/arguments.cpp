@@ -220,6 +220,12 @@ void add_report_options(OptionParser& app, std::string& json) {
   add_config(app);
 }
 
+void add_report_options(OptionParser& app, RunArguments& run) {
+  OptionGroup(app, "Files")
+      .text("--report", run.report, "FILE.html", "Write the report as a page with pictures");
+  add_report_options(app, run.json);
+}
+
 at::Device use_machine(const MachineArguments& machine) {
   constexpr std::int64_t kMostThreads = 4096;
   if (machine.threads) {
@@ -273,9 +279,11 @@ void finish(const OptionParser& app, RunArguments& run) {
               "--checkpoint: expected --runs 1, got {}", run.runs);
   if (!run.json.empty()) check_writable("--json", run.json);
   if (!run.tensorboard.empty()) make_folder("--tensorboard", run.tensorboard);
+  if (!run.report.empty()) check_writable("--report", run.report);
   if (!options.checkpoint.empty()) check_writable("--checkpoint", options.checkpoint);
   const std::string origin = data::origin_of(run.data.dataset);
   check_not_read("--json", run.json, origin);
+  check_not_read("--report", run.report, origin);
   // The resumed file was read as a checkpoint, so it is no data.
   const bool is_resumed = options.checkpoint == options.resume;
   if (!is_resumed) check_not_read("--checkpoint", options.checkpoint, origin);

@@ -37,7 +37,7 @@ struct RunArguments {
   RecipeKind recipe = RecipeKind::kAuto;
   std::optional<amp::Precision> precision = {};  ///< train: of the products; nullopt: automatic
   std::int64_t runs = 1;
-  std::string json;
+  std::string json, report;  ///< files to write; empty: none
   std::string tensorboard = {};  ///< train: the folder of event files; empty: none
 };
 
@@ -67,6 +67,8 @@ TrainOptions with_recipe(const OptionParser& app, const RunArguments& run, const
 std::vector<std::string> given_options(const OptionParser& app);
 /// Adds --json and --config.
 void add_report_options(OptionParser& app, std::string& json);
+/// The same, and --report.
+void add_report_options(OptionParser& app, RunArguments& run);
 
 /// Sets the number of threads and returns the device. Throws InvalidArgument.
 at::Device use_machine(const MachineArguments& machine);

@@ -83,7 +83,7 @@ std::string data_file(const CLI::App& app) {
 /// No file may be named twice, except that a run may resume and write the same checkpoint.
 void check_files(const CLI::App& app) {
   const std::string config = value_of(app, "--config"), dataset = data_file(app);
-  for (const char* written : {"--json", "--output"}) {
+  for (const char* written : {"--json", "--report", "--output"}) {
     const std::string path = value_or_default(app, written);
     check_distinct(written, path, "--config", config);
     check_distinct(written, path, "--dataset", dataset);
@@ -91,7 +91,10 @@ void check_files(const CLI::App& app) {
       check_distinct(written, path, other, value_of(app, other));
     }
   }
-  check_distinct("--json", value_of(app, "--json"), "--output", value_or_default(app, "--output"));
+  const std::string output = value_or_default(app, "--output"), json = value_of(app, "--json");
+  check_distinct("--json", json, "--output", output);
+  check_distinct("--report", value_of(app, "--report"), "--output", output);
+  check_distinct("--report", value_of(app, "--report"), "--json", json);
   check_distinct("--checkpoint", value_of(app, "--checkpoint"), "--config", config);
   check_distinct("--checkpoint", value_of(app, "--checkpoint"), "--dataset", dataset);
 }

@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "mezzo/amp/diagnose/diagnose.h"
 #include "mezzo/amp/watch/watch.h"
 #include "mezzo/core/export.h"
+#include "mezzo/core/table.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/options/options.h"
 #include "mezzo/train/trainer.h"
@@ -59,6 +61,9 @@ MEZZO_API TrainOptions with_setting(TrainOptions options, const amp::PrecisionSe
 
 /// What to do about an issue: options of `mezzo train`, or one sentence.
 MEZZO_API std::string fix_of(const DoctorReport& report, const amp::DiagnosisIssue& issue);
+
+/// The tables of format_diagnosis().
+MEZZO_API std::vector<Table> diagnosis_tables(const DoctorReport& report);
 
 /// As amp::to_text(), with the job and the options of `mezzo train`.
 MEZZO_API std::string format_diagnosis(const DoctorReport& report);

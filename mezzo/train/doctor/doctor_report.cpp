@@ -19,6 +19,10 @@ std::string fix_of(const DoctorReport& report, const amp::DiagnosisIssue& issue)
   return amp::detail::fix_text(report, issue, command_options);
 }
 
+std::vector<Table> diagnosis_tables(const DoctorReport& report) {
+  return amp::detail::diagnosis_tables(report, command_options);
+}
+
 std::string format_diagnosis(const DoctorReport& report) {
   return fmt::format("{} on {}, {}, {} CPU threads, seed {}: {} steps a run\n", report.model,
                      report.dataset, report.device, report.threads, report.seed, report.steps) +

@@ -195,6 +195,11 @@ bool is_own_output(const std::string& path) {
     if (failure || bytes > kMostBytesOfReport) return false;
   }
   std::ifstream file(path);
+  std::string begin(kPageMark.size(), '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  if (begin == kPageMark) return true;
+  file.clear();
+  file.seekg(0);
   const json report = json::parse(file, nullptr, /*allow_exceptions=*/false);
   const auto version = report.find("version");  // in data sets a number
   return report.is_object() && version != report.end() && version->is_string();
@@ -219,6 +224,7 @@ json history_to_json(const History& history) {
   }
   return {{"losses", history.losses},
           {"epoch_ms", history.epoch_ms},
+          {"loss_scales", history.loss_scales},
           {"evaluations", evaluations},
           {"steps", history.steps},
           {"skipped_steps", history.skipped_steps},
@@ -240,6 +246,7 @@ History history_from_json(const std::string& path, const json& object) {
     History history;
     for (const json& loss : object.at("losses")) history.losses.push_back(finite_or_nan(loss));
     history.epoch_ms = object.at("epoch_ms").get<std::vector<double>>();
+    history.loss_scales = object.at("loss_scales").get<std::vector<double>>();
     for (const json& line : object.at("evaluations")) {
       history.evaluations.push_back({count_of(line.at(0)),
                                      {.train = finite_or_nan(line.at(1)),
@@ -259,7 +266,10 @@ History history_from_json(const std::string& path, const json& object) {
                      .loss_sum = finite_or_nan(begun.at("loss_sum")),
                      .weight = begun.at("weight").get<double>(),
                      .milliseconds = begun.at("milliseconds").get<double>()};
-    if (history.epoch_ms.size() != history.losses.size()) throw IoError("expected equal lengths");
+    const std::size_t epochs = history.losses.size();
+    if (history.epoch_ms.size() != epochs || history.loss_scales.size() != epochs) {
+      throw IoError("expected equal lengths");
+    }
     return history;
   } catch (const std::exception&) {
     detail::raise<IoError>("{}: the field 'history' has another form", path);

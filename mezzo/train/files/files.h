@@ -27,10 +27,13 @@ MEZZO_API void check_distinct(std::string_view what, const std::string& path,
 
 /// Throws InvalidArgument that names `what` if `path` is an existing file that the data set
 /// `dataset` may be read from: `dataset` itself, or a file in or below that folder (for
-/// "folder/ind.name" in `folder`). Ignores open files of this process, checkpoints and JSON reports
-/// of the command. Protects the data set from being overwritten.
+/// "folder/ind.name" in `folder`). Ignores open files of this process, checkpoints and reports of
+/// the command. Protects the data set from being overwritten.
 MEZZO_API void check_not_read(std::string_view what, const std::string& path,
                               const std::string& dataset);
+
+/// How a page of a report begins.
+inline constexpr std::string_view kPageMark = "<!DOCTYPE html>\n<!-- mezzo -->\n";
 
 /// Replaces the file `path`: calls `write` with a binary stream to `path.partial`, which is then
 /// renamed, so that a reader sees either the old file or the new one. Several writers of one path

@@ -50,14 +50,14 @@ at::Tensor rows_of_entries(const char* op, const at::Tensor& logits, const at::T
   return rows_of(op, "logits", logits, 2, labels.select(1, 0).to(at::kLong), mask);
 }
 
-/// bool [N]: whether the label is the class of the largest logit, the first of equal ones.
-at::Tensor is_correct(const at::Tensor& logits, const at::Tensor& labels) {
+/// int32 [N]: the class of the largest logit, the first of equal ones; C if a logit is NaN.
+at::Tensor predicted_classes(const at::Tensor& logits) {
   const at::Tensor numbers = logits.to(at::kFloat);
   // argmax treats NaN as the largest number and may return any of several equal ones.
   const at::Tensor ties = at::eq(numbers, numbers.amax(1, /*keepdim=*/true));
-  const at::Tensor classes = at::arange(numbers.size(1), labels.options().dtype(at::kInt));
+  const at::Tensor classes = at::arange(numbers.size(1), numbers.options().dtype(at::kInt));
   const at::Tensor none = at::full({}, numbers.size(1), classes.options());
-  return at::eq(at::where(ties, classes, none).amin(1), labels);
+  return at::where(ties, classes, none).amin(1);
 }
 
 }  // namespace
@@ -66,14 +66,14 @@ double accuracy(const at::Tensor& logits, const at::Tensor& labels, const at::Te
   const at::Tensor rows = rows_of("accuracy", "logits", logits, 2, labels, mask);
   MEZZO_CHECK(logits.size(1) > 0, "accuracy: the logits have no classes");
   const at::Tensor correct =
-      is_correct(logits.detach().index_select(0, rows), labels.index_select(0, rows));
+      predicted_classes(logits.detach().index_select(0, rows)).eq(labels.index_select(0, rows));
   return static_cast<double>(correct.sum().item<std::int64_t>()) /
          static_cast<double>(rows.size(0));
 }
 
 std::vector<double> accuracies(const at::Tensor& logits, const at::Tensor& labels,
                                const std::vector<at::Tensor>& masks) {
-  const at::Tensor correct = is_correct(logits.detach(), labels);
+  const at::Tensor correct = predicted_classes(logits.detach()).eq(labels);
   std::vector<at::Tensor> counts;
   for (const at::Tensor& mask : masks) {
     counts.push_back(correct.logical_and(mask).sum());
@@ -88,6 +88,21 @@ std::vector<double> accuracies(const at::Tensor& logits, const at::Tensor& label
                                : std::numeric_limits<double>::quiet_NaN());
   }
   return shares;
+}
+
+at::Tensor confusion_matrix(const at::Tensor& logits, const at::Tensor& labels,
+                            const at::Tensor& mask) {
+  const at::Tensor rows = rows_of("confusion_matrix", "logits", logits, 2, labels, mask);
+  const std::int64_t classes = logits.size(1);
+  MEZZO_CHECK(classes > 0, "confusion_matrix: the logits have no classes");
+  const at::Tensor predicted =
+      predicted_classes(logits.detach().index_select(0, rows)).to(at::kCPU, at::kLong);
+  const at::Tensor truth = labels.index_select(0, rows).cpu();
+  const at::Tensor cells = (truth * (classes + 1) + predicted).contiguous();
+  return at::bincount(cells, /*weights=*/{}, classes * (classes + 1))
+      .view({classes, classes + 1})
+      .slice(1, 0, classes)
+      .contiguous();
 }
 
 double roc_auc(const at::Tensor& scores, const at::Tensor& labels, const at::Tensor& mask) {

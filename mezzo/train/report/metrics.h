@@ -20,6 +20,12 @@ MEZZO_API double accuracy(const at::Tensor& logits, const at::Tensor& labels,
 MEZZO_API std::vector<double> accuracies(const at::Tensor& logits, const at::Tensor& labels,
                                          const std::vector<at::Tensor>& masks);
 
+/// int64 [C, C] on the CPU: how many of the nodes in `mask` have the label of the row and were
+/// predicted as the class of the column, as accuracy() predicts; without nodes with a NaN among
+/// their logits. Arguments, memory and errors as of accuracy().
+MEZZO_API at::Tensor confusion_matrix(const at::Tensor& logits, const at::Tensor& labels,
+                                      const at::Tensor& mask);
+
 /// The area under the ROC curve of the nodes in `mask`: the probability that a node of label 1 has
 /// a larger score than a node of label 0, ties counting one half (Mann-Whitney, by average ranks,
 /// in float64 on the CPU; O(n log n)).

@@ -49,7 +49,7 @@ std::string with_deviation(const std::vector<double>& scores) {
   return fmt::format("{} ± {:.4f}", format_score(summary.mean), summary.deviation);
 }
 
-std::string format_one(const TrainReport& run) {
+std::vector<Table> tables_of_one(const TrainReport& run) {
   std::vector<Row> facts = {
       {"dataset", fmt::format("{}, split {}", run.dataset, run.split_index)},
       {"model", fmt::format("{}, {} parameters", run.model, run.num_parameters)},
@@ -81,11 +81,10 @@ std::string format_one(const TrainReport& run) {
   const std::vector<Row> scores = {{run.metric, "epoch", "train", "val", "test"},
                                    line("best", run.best_epoch, run.best),
                                    line("last", last_epoch, run.last)};
-  return format_table(facts, 2) + '\n' + format_table(scores);
+  return {{.rows = facts, .left_columns = 2, .has_header = false}, {.rows = scores}};
 }
 
-std::string format_several(const std::vector<TrainReport>& runs) {
-  const TrainReport& first = runs.front();
+std::vector<Table> tables_of_several(const std::vector<TrainReport>& runs) {
   const RunsSummary all = summarize(runs);
   std::vector<Row> rows = {{"seed", "split", "epochs", "best epoch", "train", "val", "test",
                             "epoch min ms", "median ms", "skipped"}};
@@ -102,25 +101,34 @@ std::string format_several(const std::vector<TrainReport>& runs) {
   rows.push_back({"all", "", fmt::format("{}", all.epochs_run), "", score(&Scores::train),
                   score(&Scores::val), score(&Scores::test), milliseconds(all.epoch_ms_min),
                   milliseconds(all.epoch_ms_median), fmt::format("{}", all.skipped_steps)});
-  std::string sampled;
+  std::vector<Row> facts = {{"total time", fmt::format("{:.2f} s", all.total_seconds)},
+                            {"peak memory", format_bytes(all.peak_memory_bytes)}};
   if (const std::optional<SamplingReport> sampling = total_sampling(runs)) {
-    sampled = format_table(sampling_facts(*sampling), 2);
+    for (const Row& fact : sampling_facts(*sampling)) facts.push_back(fact);
   }
-  return fmt::format("{} on {}, {}, {} ({} at each run's best epoch; mean ± deviation)\n",
-                     first.model, first.dataset, first.precision, first.device, first.metric) +
-         format_table(rows) +
-         fmt::format("total time {:.2f} s, peak memory {}\n", all.total_seconds,
-                     format_bytes(all.peak_memory_bytes)) +
-         sampled;
+  return {{.rows = rows}, {.rows = facts, .left_columns = 2, .has_header = false}};
 }
 
 }  // namespace
 
+std::vector<Table> report_tables(const std::vector<TrainReport>& runs) {
+  return runs.size() == 1 ? tables_of_one(runs.front()) : tables_of_several(runs);
+}
+
 std::string format_report(const std::vector<TrainReport>& runs) {
-  return runs.size() == 1 ? format_one(runs.front()) : format_several(runs);
+  const std::vector<Table> tables = report_tables(runs);
+  const TrainReport& first = runs.front();
+  if (runs.size() == 1) return format_table(tables[0]) + '\n' + format_table(tables[1]);
+  return fmt::format("{} on {}, {}, {} ({} at each run's best epoch; mean ± deviation)\n",
+                     first.model, first.dataset, first.precision, first.device, first.metric) +
+         format_table(tables[0]) + format_table(tables[1]);
 }
 
 std::string format_comparison(const std::vector<ComparisonRow>& rows) {
+  return format_table(comparison_table(rows));
+}
+
+Table comparison_table(const std::vector<ComparisonRow>& rows) {
   std::string metric = "accuracy";
   for (const ComparisonRow& row : rows) {
     if (!row.runs.empty()) metric = row.runs.front().metric;
@@ -142,7 +150,7 @@ std::string format_comparison(const std::vector<ComparisonRow>& rows) {
     }
     if (!row.error.empty()) cells.back().push_back(row.error);
   }
-  return format_table(cells, 2);
+  return {.rows = cells, .left_columns = 2};
 }
 
 }  // namespace mezzo

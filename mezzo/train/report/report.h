@@ -10,6 +10,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/export.h"
+#include "mezzo/core/table.h"
 
 namespace mezzo {
 
@@ -85,7 +86,8 @@ struct TrainReport {
   double final_loss_scale = 1;
   std::optional<SamplingReport> sampling;  ///< of a run by mini-batches
 
-  std::vector<double> losses;                 ///< one an epoch
+  std::vector<double> losses, epoch_ms;       ///< one an epoch
+  std::vector<double> loss_scales;            ///< after each epoch
   std::vector<EvaluationRecord> evaluations;  ///< in the order of the epochs
 };
 
@@ -115,8 +117,11 @@ class MEZZO_API TrainingDiverged : public NumericError, public EndedRun {
       : NumericError(text), EndedRun(std::move(report)) {}
 };
 
-/// The report as a table for people: one run in full, or one line per run and their means.
+/// The report as tables for people: one run in full, or one line per run and their means.
 /// runs: at least one, of one model and precision.
+MEZZO_API std::vector<Table> report_tables(const std::vector<TrainReport>& runs);
+
+/// The text of report_tables().
 MEZZO_API std::string format_report(const std::vector<TrainReport>& runs);
 
 /// The report as one JSON object. One run: its fields; train, val and test are the scores at the
@@ -138,6 +143,9 @@ struct ComparisonRow {
 
 /// One table of all rows: score, epoch time, speed-up against fp32 of the same model, peak memory,
 /// skipped steps.
+MEZZO_API Table comparison_table(const std::vector<ComparisonRow>& rows);
+
+/// The text of comparison_table().
 MEZZO_API std::string format_comparison(const std::vector<ComparisonRow>& rows);
 
 /// {"results": [...], "version": ...}; each result as report_to_json, with `speed_up` (null if
