@@ -9,12 +9,12 @@
 namespace mezzo::cli::page {
 namespace {
 
-constexpr std::size_t kMostLetters = 14;
+constexpr std::size_t kMostNameLetters = 14;
 
 double widest(const std::vector<std::string>& names) {
   double width = kLetter;
   for (const std::string& name : names) {
-    width = std::max(width, kLetter + width_of(shorten(name, kMostLetters)));
+    width = std::max(width, kLetter + width_of(shorten(name, kMostNameLetters)));
   }
   return width;
 }
@@ -44,13 +44,13 @@ std::string draw(const HeatMap& map) {
   };
   for (std::size_t column = 0; column < map.columns.size(); ++column) {
     svg.upright_text(middle(left, column) + 4, top - kGap,
-                     shorten(map.columns[column], kMostLetters));
+                     shorten(map.columns[column], kMostNameLetters));
   }
   for (std::size_t row = 0; row < map.rows.size(); ++row) {
     const std::vector<std::int64_t>& counts = map.counts[row];
     std::int64_t total = 0;
     for (const std::int64_t count : counts) total += count;
-    svg.text(left - kGap, middle(top, row) + 4, shorten(map.rows[row], kMostLetters), "end");
+    svg.text(left - kGap, middle(top, row) + 4, shorten(map.rows[row], kMostNameLetters), "end");
     for (std::size_t column = 0; column < counts.size(); ++column) {
       const double share =
           total == 0 ? 0 : static_cast<double>(counts[column]) / static_cast<double>(total);
