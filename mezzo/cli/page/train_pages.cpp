@@ -96,7 +96,7 @@ std::string train_page(const std::vector<TrainReport>& runs, const Confusion& co
   Page page(fmt::format("{} on {} in {}", first.model, first.dataset, first.precision));
   if (!error.empty()) page.alert(error);
   if (runs.back().stopped_by == StopReason::kInterrupted) {
-    page.alert(fmt::format("Interrupted in epoch {}.", runs.back().epochs_run + 1));
+    page.alert(fmt::format("Interrupted after {} epochs.", runs.back().epochs_run));
   }
   add_runs(runs, confusion, page);
   return page.html();

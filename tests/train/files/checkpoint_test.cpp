@@ -55,6 +55,8 @@ void expect_unbroken(TrainOptions options) {
   const TrainReport resumed = train(data, options);
 
   EXPECT_EQ(resumed.losses, whole.losses);
+  EXPECT_EQ(resumed.loss_scales, whole.loss_scales);
+  EXPECT_EQ(resumed.epoch_ms.size(), resumed.losses.size());
   EXPECT_EQ(resumed.best_epoch, whole.best_epoch);
   EXPECT_EQ(resumed.skipped_steps, whole.skipped_steps);
   EXPECT_EQ(resumed.final_loss_scale, whole.final_loss_scale);

@@ -35,6 +35,16 @@ double pairs_won(const at::Tensor& scores, const at::Tensor& labels, const at::T
   return won / pairs;
 }
 
+TEST(ConfusionMatrix, has_true_classes_as_rows) {
+  const at::Tensor logits =
+      at::tensor({2.0, 1.0, 1.0, 0.0, 5.0, 5.0, 0.0, 3.0, 1.0, kNaN, 0.0, 9.0, 9.0, 0.0, 0.0})
+          .view({5, 3});
+  const at::Tensor labels = labels_of({0, 2, 2, 1, 1}), mask = bools({1, 1, 1, 1, 0});
+  const at::Tensor expected = at::tensor({1, 0, 0, 0, 0, 0, 0, 2, 0}, at::kLong).view({3, 3});
+  EXPECT_TRUE(at::equal(confusion_matrix(logits, labels, mask), expected));
+  EXPECT_THROW(confusion_matrix(logits, labels, bools({0, 0, 0, 0, 0})), InvalidArgument);
+}
+
 TEST(Accuracy, counts_the_masked_rows_only) {
   const at::Tensor logits = at::tensor({1.0, 2.0, 3.0, 0.0, 0.0, 5.0, 7.0, 1.0}).view({4, 2});
   const at::Tensor labels = labels_of({1, 0, 0, 1});
