@@ -11,6 +11,7 @@ namespace mezzo::cli::page {
 namespace {
 
 constexpr double kTop = 24, kPlotHeight = 150, kGap = 8;
+constexpr double kBold = 1.15;  // width of bold letters, against others
 constexpr std::size_t kMostPoints = 300;
 
 struct Points {
@@ -58,7 +59,7 @@ struct Frame {
 };
 
 bool has_direct_labels(const LineChart& chart) {
-  constexpr std::size_t kMostLetters = 11, kMostLines = 6;
+  constexpr std::size_t kMostLetters = 11, kMostLines = 4;
   return chart.lines.size() <= kMostLines &&
          std::all_of(chart.lines.begin(), chart.lines.end(), [](const Line& line) {
            return length_of(line.name) <= kMostLetters && !line.is_scatter;
@@ -71,7 +72,7 @@ Frame frame_of(const LineChart& chart) {
   for (const Line& line : chart.lines) {
     x.insert(x.end(), line.x.begin(), line.x.end());
     y.insert(y.end(), line.y.begin(), line.y.end());
-    widest = std::max(widest, width_of(line.name));
+    widest = std::max(widest, kBold * width_of(line.name));
   }
   Frame frame = {.x = Axis::of(x, Scale::kLinear, /*whole=*/true),
                  .y = Axis::of(y, chart.scale),
@@ -152,8 +153,9 @@ void draw_labels(const LineChart& chart, const Frame& frame, Svg& svg) {
   for (std::size_t i = labels.size(); i-- > 0; lowest -= kBetween) {
     lowest = labels[i].y = std::min(labels[i].y, lowest);
   }
-  for (std::size_t i = 1; i < labels.size(); ++i) {
-    labels[i].y = std::max(labels[i].y, labels[i - 1].y + kBetween);
+  double highest = kTop;
+  for (std::size_t i = 0; i < labels.size(); ++i, highest += kBetween) {
+    highest = labels[i].y = std::max(labels[i].y, highest);
   }
   for (const Label& label : labels) {
     svg.text(frame.right + 6, label.y + 4, label.line->name, "start",

@@ -41,7 +41,8 @@ figure{margin:0;background:var(--card);border-radius:6px;padding:12px 14px}
 figcaption{font-size:13px;margin-top:.4em}
 svg{display:block;width:100%;max-width:460px;height:auto;margin:auto;font-size:11px}
 svg text{fill:var(--text)}
-.scroll{overflow-x:auto;background:var(--card);border-radius:6px;padding:4px 12px;margin:.7em 0}
+.scroll{overflow-x:auto;width:fit-content;max-width:100%;
+background:var(--card);border-radius:6px;padding:4px 12px;margin:.7em 0}
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums;
 overflow-wrap:normal}
 td,th{padding:4px 16px 4px 0;text-align:right;white-space:nowrap;font-weight:400}

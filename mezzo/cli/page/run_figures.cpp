@@ -110,10 +110,11 @@ bool has_loss_scale(const std::vector<TrainReport>& runs) {
 
 Figure scale_figure(const std::vector<TrainReport>& runs) {
   const RunsSummary all = summarize(runs);
-  const std::string skipped = fmt::format(
-      "{} of {} steps were skipped, because gradients were inf "
-      "or nan.{}",
-      all.skipped_steps, all.steps, shown_text(runs));
+  const std::string skipped =
+      all.skipped_steps == 0
+          ? fmt::format("None of {} steps was skipped.{}", all.steps, shown_text(runs))
+          : fmt::format("{} of {} steps were skipped, because gradients were inf or nan.{}",
+                        all.skipped_steps, all.steps, shown_text(runs));
   return figure(LineChart{.title = "Loss scale",
                           .description = fmt::format("After each epoch; {} at the end. {}",
                                                      all.final_loss_scale, skipped),
