@@ -125,7 +125,7 @@ bool draw_line(const Line& line, const Frame& frame, Svg& svg) {
     const bool ends = i + 1 == count || !std::isfinite(points.y[i + 1]);
     path += fmt::format("{}{} {}", begins ? "M" : "L", coordinate(x), coordinate(y));
     if (line.is_scatter || (begins && ends)) {
-      svg.circle(x, y, line.is_scatter ? 2 : 3, "dot " + colour);
+      svg.circle(x, y, line.is_scatter ? 2.5 : 3, "dot " + colour);
     }
   }
   if (!path.empty() && !line.is_scatter) {

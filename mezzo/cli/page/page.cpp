@@ -73,16 +73,25 @@ svg text.bad{fill:var(--bad)}
 /// Texts in cells wrap from this length on.
 constexpr std::size_t kLongCell = 48;
 
+/// The classes of the cells of each column: at the left, or with long texts.
+std::vector<std::string> classes_of(const Table& table) {
+  std::vector<std::string> classes;
+  for (const auto& row : table.rows) {
+    if (row.size() > classes.size()) classes.resize(row.size());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (length_of(row[i]) > kLongCell) classes[i] = "l w";
+      if (i < table.left_columns && classes[i].empty()) classes[i] = "l";
+    }
+  }
+  return classes;
+}
+
 std::string row_of(const std::vector<std::string>& cells, const char* tag,
-                   std::size_t left_columns) {
+                   const std::vector<std::string>& classes) {
   std::string row = "<tr>";
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    const bool is_long = length_of(cells[i]) > kLongCell;
-    std::string classes = i < left_columns || is_long ? "l" : "";
-    if (is_long) classes += " w";
-    row += fmt::format("<{}{}>{}</{}>", tag,
-                       classes.empty() ? "" : fmt::format(" class=\"{}\"", classes),
-                       escape(cells[i]), tag);
+    const std::string name = classes[i].empty() ? "" : fmt::format(" class=\"{}\"", classes[i]);
+    row += fmt::format("<{}{}>{}</{}>", tag, name, escape(cells[i]), tag);
   }
   return row + "</tr>\n";
 }
@@ -133,9 +142,10 @@ void Page::table(const Table& table) {
   body_ += fmt::format(
       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"table\"><table{}>\n",
       table.has_header ? "" : " class=\"plain\"");
+  const std::vector<std::string> classes = classes_of(table);
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const bool is_header = table.has_header && i == 0;
-    const std::string row = row_of(table.rows[i], is_header ? "th" : "td", table.left_columns);
+    const std::string row = row_of(table.rows[i], is_header ? "th" : "td", classes);
     if (is_header) {
       body_ += fmt::format("<thead>{}</thead>\n<tbody>\n", row);
     } else {

@@ -43,12 +43,14 @@ Figure trial_figure(const TuneResult& result) {
     best.x.push_back(x);
     best.y.push_back(highest);
   }
-  chart.lines.push_back(best);
+  chart.lines.insert(chart.lines.begin(), best);  // below the dots
   if (result.best) {
     chart.mark = static_cast<double>(*result.best + 1);
     chart.mark_label = "chosen";
   }
-  return figure(chart, "A trial that failed is a cross at the top.");
+  const bool has_failed = std::any_of(result.trials.begin(), result.trials.end(),
+                                      [](const Trial& trial) { return std::isnan(trial.score); });
+  return figure(chart, has_failed ? "A trial that failed is a cross at the top." : "");
 }
 
 Figure trial_time_figure(const TuneResult& result) {
