@@ -47,7 +47,7 @@ Figure doctor_losses(const DoctorReport& report) {
         line_of(amp::to_string(run.setting), run.losses,
                 {.colour = colour_of(amp::to_string(run.setting.precision)), .dash = i}));
   }
-  return figure(chart);
+  return figure(chart, "Where lines coincide only the last one is visible.");
 }
 
 /// The parameters of a layer together: "layer0.weight" and "layer0.bias".
