@@ -37,7 +37,7 @@ struct RunArguments {
   RecipeKind recipe = RecipeKind::kAuto;
   std::optional<amp::Precision> precision = {};  ///< train: of the products; nullopt: automatic
   std::int64_t runs = 1;
-  std::string json, report;  ///< files to write; empty: none
+  std::string json, report;      ///< files to write; empty: none
   std::string tensorboard = {};  ///< train: the folder of event files; empty: none
 };
 
