@@ -76,6 +76,7 @@ class Conversion {
                 input_);
     // Writes labels and splits first, so their errors appear before hours of work.
     const data::NodeLabels labels = source_.labels();
+    data::check_task(labels.labels, options_.task, input_);
     manifest_.num_classes = labels.num_classes;
     if (manifest_.num_classes > 0) {
       manifest_.class_names = header.class_names;
@@ -332,6 +333,7 @@ data::FolderManifest convert_into(const std::filesystem::path& folder, const std
                                  .split_seed = options.split_seed,
                                  .labels_optional = true,
                                  .on_lines = [&announcer] { announcer.report_lines(); },
+                                 .task = options.task,
                                  .csv = options.csv};
   const std::unique_ptr<data::GraphSource> source = data::open_source(input, load_options);
   MEZZO_CHECK(source->dataset() == nullptr || !source->dataset()->part,

@@ -29,6 +29,7 @@ struct ConvertOptions {
   bool normalize_features = false;            ///< as LoadOptions::normalize_features
   std::string split = {};                     ///< as LoadOptions::split
   std::uint64_t split_seed = 0;               ///< as LoadOptions::split_seed
+  std::optional<Task> task = {};              ///< as LoadOptions::task
   CsvColumns csv = {};                        ///< as LoadOptions::csv
   bool symmetrize = false;  ///< add the reverse of every edge and merge parallel edges: for files
                             ///< that list each undirected edge in one direction only

@@ -173,10 +173,18 @@ class Validator {
 
   void check_labels() const {
     check(data_.num_classes > 0, "it has no classes");
-    if (data_.is_multi_label()) {
-      check_entries();
-    } else {
-      check_one_label_a_node();
+    check(is_of_numbers(data_.metric) == (data_.task() == Task::kNodeRegression),
+          "the metric {} does not fit labels of dtype {}", metric_name(data_.metric),
+          c10::getDtypeNames(data_.labels.scalar_type()).first);
+    switch (data_.task()) {
+      case Task::kNodeClass:
+        check_one_label_a_node();
+        break;
+      case Task::kNodeClasses:
+        check_entries();
+        break;
+      case Task::kNodeRegression:
+        check_numbers();
     }
     const auto num_names = static_cast<std::int64_t>(data_.class_names.size());
     check(num_names == 0 || num_names == data_.num_classes, "{} class names for {} classes",
@@ -194,12 +202,27 @@ class Validator {
           "micro-F1 expects multi-label data, got one label a node");
   }
 
-  void check_entries() const {
-    check_column(data_.labels, at::kByte, 2, "labels");
-    const std::int64_t classes = data_.num_classes;
-    check(data_.labels.size(0) == data_.num_nodes && data_.labels.size(1) == classes,
-          "labels: expected shape [{}, {}], got {}", data_.num_nodes, classes,
+  /// Of labels with a column a class or number.
+  void check_label_columns(at::ScalarType dtype) const {
+    check_column(data_.labels, dtype, 2, "labels");
+    check(data_.labels.size(0) == data_.num_nodes && data_.labels.size(1) == data_.num_classes,
+          "labels: expected shape [{}, {}], got {}", data_.num_nodes, data_.num_classes,
           data::shape_text(data_.labels));
+  }
+
+  void check_numbers() const {
+    check_label_columns(at::kFloat);
+    const at::Tensor values = data_.labels.contiguous();
+    const auto* value = values.const_data_ptr<float>();
+    const std::int64_t bad =
+        first_bad(values.numel(), [&](std::int64_t i) { return std::isinf(value[i]); });
+    check(bad == values.numel(), "labels: node {} has inf, expected numbers, or nan if unknown",
+          bad / data_.num_classes);
+  }
+
+  void check_entries() const {
+    check_label_columns(at::kByte);
+    const std::int64_t classes = data_.num_classes;
     const at::Tensor values = data_.labels.contiguous();
     const auto* value = values.const_data_ptr<std::uint8_t>();
     const std::int64_t bad = first_bad(
@@ -328,8 +351,12 @@ std::int64_t Dataset::num_splits() const {
   return train_masks.defined() ? train_masks.size(1) : 0;
 }
 
+Task Dataset::task() const {
+  return data::task_of(labels);
+}
+
 at::Tensor Dataset::has_label() const {
-  return is_multi_label() ? labels.ne(kNoEntry).any(1) : labels.ne(kNoLabel);
+  return data::has_label(labels);
 }
 
 SplitMasks Dataset::split(std::int64_t index) const {
@@ -337,18 +364,6 @@ SplitMasks Dataset::split(std::int64_t index) const {
               "split: index {} is outside [0, {}) of data set {}", index, num_splits(), name);
   return {train_masks.select(1, index).contiguous(), val_masks.select(1, index).contiguous(),
           test_masks.select(1, index).contiguous()};
-}
-
-std::string metric_name(Metric metric) {
-  switch (metric) {
-    case Metric::kRocAuc:
-      return "roc_auc";
-    case Metric::kMicroF1:
-      return "micro_f1";
-    case Metric::kAccuracy:
-      break;
-  }
-  return "accuracy";
 }
 
 void Dataset::validate() const {

@@ -4,11 +4,13 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
+#include "mezzo/core/type_list.h"
 
 namespace mezzo {
 
@@ -17,10 +19,76 @@ enum class Metric : std::uint8_t {
   kAccuracy,
   kRocAuc,   ///< of two classes; of multi-label data the mean over the classes, see mean_roc_auc()
   kMicroF1,  ///< of multi-label data
+  kR2,       ///< of numbers, as kMae and kRmse
+  kMae,
+  kRmse,
 };
 
-/// "accuracy", "roc_auc" or "micro_f1"
-MEZZO_API std::string metric_name(Metric metric);
+struct AccuracyMetric {
+  static constexpr Metric kind = Metric::kAccuracy;
+  static constexpr std::string_view name = "accuracy";
+};
+struct RocAucMetric {
+  static constexpr Metric kind = Metric::kRocAuc;
+  static constexpr std::string_view name = "roc_auc";
+};
+struct MicroF1Metric {
+  static constexpr Metric kind = Metric::kMicroF1;
+  static constexpr std::string_view name = "micro_f1";
+};
+struct R2Metric {
+  static constexpr Metric kind = Metric::kR2;
+  static constexpr std::string_view name = "r2";
+};
+struct MaeMetric {
+  static constexpr Metric kind = Metric::kMae;
+  static constexpr std::string_view name = "mae";
+};
+struct RmseMetric {
+  static constexpr Metric kind = Metric::kRmse;
+  static constexpr std::string_view name = "rmse";
+};
+using Metrics =
+    TypeList<AccuracyMetric, RocAucMetric, MicroF1Metric, R2Metric, MaeMetric, RmseMetric>;
+
+/// The name in Metrics.
+inline std::string metric_name(Metric metric) {
+  return std::string(name_of(Metrics{}, metric));
+}
+
+/// Whether the metric is an error, of which less is better.
+constexpr bool is_error(Metric metric) {
+  return metric == Metric::kMae || metric == Metric::kRmse;
+}
+/// Whether score `a` is better than `b`; false if one is NaN.
+constexpr bool is_better(Metric metric, double a, double b) {
+  return is_error(metric) ? a < b : a > b;
+}
+/// Whether the metric is for labels that are numbers.
+constexpr bool is_of_numbers(Metric metric) {
+  return metric == Metric::kR2 || is_error(metric);
+}
+
+/// What is learnt of each node.
+enum class Task : std::uint8_t {
+  kNodeClass,       ///< its class
+  kNodeClasses,     ///< its classes, of which it may have any number: multi-label data
+  kNodeRegression,  ///< numbers
+};
+
+struct NodeClassTask {
+  static constexpr Task kind = Task::kNodeClass;
+  static constexpr std::string_view name = "node-class";
+};
+struct NodeClassesTask {
+  static constexpr Task kind = Task::kNodeClasses;
+  static constexpr std::string_view name = "node-classes";
+};
+struct NodeRegressionTask {
+  static constexpr Task kind = Task::kNodeRegression;
+  static constexpr std::string_view name = "node-regression";
+};
+using Tasks = TypeList<NodeClassTask, NodeClassesTask, NodeRegressionTask>;
 
 /// The label of an unlabelled node.
 inline constexpr std::int64_t kNoLabel = -1;
@@ -47,13 +115,13 @@ struct DatasetPart {
   at::Tensor in_degrees, out_degrees;  ///< int64 [N], in the whole
 };
 
-/// A node-classification data set read from files; plain values on the CPU. Node i is row i of
-/// every column. The edges are either src and dst, or CSR rows by destination.
+/// A graph whose nodes have labels to be learnt, read from files; plain values on the CPU. Node i
+/// is row i of every column. The edges are either src and dst, or CSR rows by destination.
 struct MEZZO_API Dataset {
   std::string name;
   std::string origin;            ///< the file or folder it was read from, for reports
   std::int64_t num_nodes = 0;    ///< N
-  std::int64_t num_classes = 0;  ///< C
+  std::int64_t num_classes = 0;  ///< C; of numbers: how many a node has
   at::Tensor src, dst;           ///< int64 [E]; an undirected edge is stored in both directions
   /// Replace src and dst, which are then undefined: int64 [N + 1], and int32 or int64 [E]. The
   /// sources of node v's in-edges are indices[indptr[v]] to indices[indptr[v + 1] - 1]; edge i is
@@ -71,13 +139,14 @@ struct MEZZO_API Dataset {
   /// The dtype of the features in the file; nullopt if it is the dtype of `features`, or unknown.
   std::optional<at::ScalarType> stored_dtype = {};
   /// int64 [N] in [0, C), or kNoLabel; undefined if the data have no labels: C and S are then 0.
-  /// Multi-label data: uint8 [N, C], 1 if the node belongs to the class, 0 if not, or kNoEntry. A
-  /// node without a label or any entry is in no mask.
+  /// Multi-label data: uint8 [N, C], 1 if the node belongs to the class, 0 if not, or kNoEntry.
+  /// Numbers: float32 [N, C], finite, or NaN if unknown. A node without a label, any entry or any
+  /// number is in no mask.
   at::Tensor labels;
   at::Tensor train_masks, val_masks, test_masks;  ///< bool [N, S], one column a split
   /// What LoadOptions::split may be, "" for the default; empty if splits have no names.
   std::vector<std::string> split_names = {};
-  std::vector<std::string> class_names;  ///< [C], or empty
+  std::vector<std::string> class_names;  ///< [C], or empty; of numbers: their names
   Metric metric = Metric::kAccuracy;
   std::optional<DatasetPart> part = {};  ///< set for a part; its masks hold own nodes only
 
@@ -85,11 +154,10 @@ struct MEZZO_API Dataset {
   std::int64_t num_features() const;  ///< F, 0 without features
   std::int64_t num_splits() const;    ///< S
 
-  /// Whether a node may belong to several classes; false without labels.
-  bool is_multi_label() const { return labels.defined() && labels.dim() == 2; }
+  Task task() const;  ///< by the dtype of the labels; kNodeClass without labels
 
-  /// bool [N], allocated: which nodes have a label, or at least one entry. `labels` must be
-  /// defined.
+  /// bool [N], allocated: which nodes have a label, or at least one entry or number. `labels` must
+  /// be defined.
   at::Tensor has_label() const;
 
   /// The masks of split `index` in [0, S). Throws InvalidArgument outside.
@@ -125,6 +193,9 @@ struct LoadOptions {
   /// ends the reading: load_dataset rethrows a std::exception other than mezzo::Error as IoError,
   /// anything else unchanged.
   std::function<void()> on_lines = {};
+  /// What the labels are; nullopt: what the data say, and what a file of numbers looks like: a
+  /// column a class if there are several and all numbers are 0, 1 or missing.
+  std::optional<Task> task = {};
   CsvColumns csv = {};  ///< a name is an InvalidArgument if the data are no CSV folder
 };
 
@@ -135,8 +206,8 @@ struct LoadOptions {
 /// heterophilous-graphs npz, or another of docs/data-formats.md. Sparse features stay sparse (CSR,
 /// int64 indices). Allocates the whole set; for a mapped dataset only labels, masks and sparse
 /// features: the rest is memory-mapped, and the edges are read once to check them. Throws
-/// InvalidArgument for an unknown name or split, if mapped features should be normalised, and for
-/// columns of CSV if the data are of another format,
+/// InvalidArgument for an unknown name or split, if mapped features should be normalised, for
+/// columns of CSV if the data are of another format, and for another task than that of the labels,
 /// IoError for files that are missing, truncated, corrupt, contradictory or lack required labels;
 /// no other errors, whatever the bytes.
 MEZZO_API Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options = {});

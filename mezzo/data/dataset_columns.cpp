@@ -105,6 +105,43 @@ NodeLabels node_labels(const at::Tensor& labels, std::optional<std::int64_t> dec
   return result;
 }
 
+Task task_of(const at::Tensor& labels) {
+  if (!labels.defined()) return Task::kNodeClass;
+  if (labels.is_floating_point()) return Task::kNodeRegression;
+  return labels.dim() == 2 ? Task::kNodeClasses : Task::kNodeClass;
+}
+
+at::Tensor has_label(const at::Tensor& labels) {
+  switch (task_of(labels)) {
+    case Task::kNodeClasses:
+      return labels.ne(kNoEntry).any(1);
+    case Task::kNodeRegression:
+      return labels.isnan().logical_not_().any(1);
+    case Task::kNodeClass:
+      break;
+  }
+  return labels.ne(kNoLabel);
+}
+
+Metric usual_metric(Task task) {
+  if (task == Task::kNodeRegression) return Metric::kR2;
+  return task == Task::kNodeClasses ? Metric::kMicroF1 : Metric::kAccuracy;
+}
+
+NodeLabels node_numbers(const at::Tensor& numbers, const std::string& where) {
+  require((numbers.dim() == 1 || numbers.dim() == 2) && numbers.numel() > 0, where,
+          "expected numbers [N] or [N, T] with N, T > 0, got shape {}", shape_text(numbers));
+  NodeLabels result;
+  result.labels = as_float32(numbers, where).reshape({numbers.size(0), -1}).contiguous();
+  result.has_label = has_label(result.labels);
+  result.num_classes = result.labels.size(1);
+  const at::Tensor infinite = result.labels.isinf().nonzero();
+  require(infinite.size(0) == 0, where, "node {} has inf, expected numbers, or nan if unknown",
+          infinite.size(0) == 0 ? 0 : infinite[0][0].item<std::int64_t>());
+  require(result.has_label.any().item<bool>(), where, "no node has a number");
+  return result;
+}
+
 NodeLabels node_entries(const at::Tensor& entries, const std::string& where) {
   require(entries.dim() == 2 && entries.numel() > 0 && !entries.is_complex(), where,
           "expected real numbers [N, C] with N, C > 0, got shape {}", shape_text(entries));
@@ -122,7 +159,7 @@ NodeLabels node_entries(const at::Tensor& entries, const std::string& where) {
   }
   NodeLabels result;
   result.labels = values.masked_fill(missing, kNoEntry).to(at::kByte).contiguous();
-  result.has_label = result.labels.ne(kNoEntry).any(1);
+  result.has_label = has_label(result.labels);
   result.num_classes = entries.size(1);
   require(result.has_label.any().item<bool>(), where, "no node has a label");
   return result;

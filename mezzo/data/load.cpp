@@ -117,6 +117,13 @@ std::unique_ptr<data::GraphSource> data::open_source(const std::string& name_or_
   });
 }
 
+void data::check_task(const at::Tensor& labels, std::optional<Task> task,
+                      const std::string& origin) {
+  if (!task || !labels.defined()) return;
+  MEZZO_CHECK(*task == task_of(labels), "task: expected {}, for which {} has labels, got {}",
+              name_of(Tasks{}, task_of(labels)), origin, name_of(Tasks{}, *task));
+}
+
 Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options) {
   const std::unique_ptr<data::GraphSource> source = data::open_source(name_or_path, options);
   return data::with_io_errors(name_or_path, "cannot be read", [&] {
@@ -127,6 +134,7 @@ Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options
       dataset = data::read_all(*source, options, name_or_path);
       check(dataset);
     }
+    data::check_task(dataset.labels, options.task, name_or_path);
     if (options.normalize_features) normalize_features(dataset);
     return dataset;
   });

@@ -111,9 +111,19 @@ struct NodeLabels {
   at::Tensor labels;     ///< as Dataset::labels; undefined without labels
   at::Tensor has_label;  ///< bool [N]
   std::int64_t num_classes = 0;
-
-  bool is_multi_label() const { return labels.defined() && labels.dim() == 2; }
 };
+
+/// The task of labels in the form of Dataset::labels; kNodeClass if undefined.
+Task task_of(const at::Tensor& labels);
+
+/// bool [N]: which of such labels are there.
+at::Tensor has_label(const at::Tensor& labels);
+
+/// Throws InvalidArgument if there are labels, but for another task.
+void check_task(const at::Tensor& labels, std::optional<Task> task, const std::string& origin);
+
+/// The metric of data that name none: accuracy, micro F1 or R².
+Metric usual_metric(Task task);
 
 /// Labels of integers [N] or [N, 1], at least 0 or kNoLabel. The number of classes is `declared`,
 /// or one more than the largest label, within a limit because models allocate by it. Throws IoError
@@ -125,6 +135,10 @@ NodeLabels node_labels(const at::Tensor& labels, std::optional<std::int64_t> dec
 /// kNoEntry and nan for a missing entry. Throws IoError for other values, and if no node has an
 /// entry.
 NodeLabels node_entries(const at::Tensor& entries, const std::string& where);
+
+/// Labels that are numbers. numbers: [N] or [N, T], N and T > 0, of any real dtype; nan for an
+/// unknown one. Throws IoError for inf, and if no node has a number.
+NodeLabels node_numbers(const at::Tensor& numbers, const std::string& where);
 
 /// Sets labels, num_nodes and num_classes.
 void set_labels(Dataset& dataset, const NodeLabels& labels);

@@ -25,16 +25,17 @@ std::string csv_field(const std::string& text) {
   return quoted + '"';
 }
 
-void write_probabilities(std::ostream& file, const Predictions& predictions) {
-  const at::Tensor& probabilities = predictions.probabilities;
-  const std::int64_t classes = probabilities.size(1);
-  const float* probability = probabilities.const_data_ptr<float>();
+/// columns: float32 [M, C], whose headings are the letter and a number.
+void write_columns(std::ostream& file, const Predictions& predictions, char letter,
+                   const at::Tensor& columns) {
+  const std::int64_t width = columns.size(1);
+  const float* number = columns.const_data_ptr<float>();
   file << "node";
-  for (std::int64_t c = 0; c < classes; ++c) file << fmt::format(",p{}", c);
+  for (std::int64_t c = 0; c < width; ++c) file << fmt::format(",{}{}", letter, c);
   file << '\n';
-  for (std::int64_t i = 0; i < probabilities.size(0); ++i) {
+  for (std::int64_t i = 0; i < columns.size(0); ++i) {
     file << node_of(predictions, i);
-    for (std::int64_t c = 0; c < classes; ++c) file << fmt::format(",{}", *probability++);
+    for (std::int64_t c = 0; c < width; ++c) file << fmt::format(",{}", *number++);
     file << '\n';
   }
 }
@@ -46,7 +47,11 @@ Predictions predict(const Dataset& dataset, const TrainedModel& trained, const a
   const at::Tensor logits = of_all ? trained.logits(dataset) : trained.logits(dataset, nodes);
   Predictions predictions;
   if (!of_all) predictions.nodes = nodes.to(at::kCPU, at::kLong).contiguous();
-  if (trained.data.is_multi_label) {
+  if (trained.data.task == Task::kNodeRegression) {
+    predictions.numbers = logits.contiguous();
+    return predictions;
+  }
+  if (trained.data.task == Task::kNodeClasses) {
     predictions.classes = logits.gt(0).to(at::kByte).contiguous();
     predictions.probabilities = logits.sigmoid().contiguous();
   } else {
@@ -60,8 +65,12 @@ Predictions predict(const Dataset& dataset, const TrainedModel& trained, const a
 }
 
 void write_csv(const std::string& path, const Predictions& predictions) {
-  if (predictions.probabilities.dim() == 2) {
-    replace_file(path, [&](std::ostream& file) { write_probabilities(file, predictions); });
+  const bool are_numbers = predictions.numbers.defined();
+  if (are_numbers || predictions.probabilities.dim() == 2) {
+    replace_file(path, [&](std::ostream& file) {
+      write_columns(file, predictions, are_numbers ? 'y' : 'p',
+                    are_numbers ? predictions.numbers : predictions.probabilities);
+    });
     return;
   }
   const std::int64_t* classes = predictions.classes.const_data_ptr<std::int64_t>();
@@ -78,12 +87,13 @@ void write_csv(const std::string& path, const Predictions& predictions) {
 }
 
 void write_npy(const std::string& path, const Predictions& predictions) {
-  const at::Tensor& classes = predictions.classes;
-  const std::string header = data::npy_header(classes.scalar_type(), classes.sizes().vec());
+  const at::Tensor& rows =
+      predictions.numbers.defined() ? predictions.numbers : predictions.classes;
+  const std::string header = data::npy_header(rows.scalar_type(), rows.sizes().vec());
   replace_file(path, [&](std::ostream& file) {
     file << header;
-    file.write(static_cast<const char*>(classes.const_data_ptr()),
-               static_cast<std::streamsize>(classes.nbytes()));
+    file.write(static_cast<const char*>(rows.const_data_ptr()),
+               static_cast<std::streamsize>(rows.nbytes()));
   });
 }
 

@@ -158,21 +158,36 @@ void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& opt
   if (dataset.part) problem.node_ids = dataset.part->node_ids;
 }
 
-/// Some options do not support multi-label data.
-void check_multi_label(const Dataset& dataset, const TrainOptions& options) {
-  if (!dataset.is_multi_label()) return;
+/// Some options are for some tasks only.
+void check_task(const Dataset& dataset, const TrainOptions& options) {
+  const Task task = dataset.task();
+  MEZZO_CHECK(options.loss == LossKind::kAutomatic || task == Task::kNodeRegression,
+              "loss: {} is for the task {}, {} has labels for {}",
+              name_of(LossKinds{}, options.loss), name_of(Tasks{}, Task::kNodeRegression),
+              dataset.name, name_of(Tasks{}, task));
+  if (task == Task::kNodeClass) {
+    MEZZO_CHECK(dataset.num_classes >= 2, "dataset {}: expected at least two classes, got {}",
+                dataset.name, dataset.num_classes);
+    return;
+  }
   MEZZO_CHECK(!options.capture,
-              "capture: {} is multi-label, for which steps are not captured; train without capture",
-              dataset.name);
+              "capture: expected one class a node, {} has labels for {}; train without capture",
+              dataset.name, name_of(Tasks{}, task));
   MEZZO_CHECK(!options.sampling || !options.sampling->balance_classes,
-              "balance-classes: the nodes of {} belong to several classes, so batches cannot be "
-              "balanced",
-              dataset.name);
+              "balance-classes: expected one class a node, {} has labels for {}", dataset.name,
+              name_of(Tasks{}, task));
 }
 
-bool have_two_classes(const at::Tensor& labels, const at::Tensor& mask) {
-  const at::Tensor masked = labels.masked_select(mask);
-  return masked.numel() > 0 && at::ne(masked, masked[0]).any().item<bool>();
+/// Of the numbers of the training nodes. A column without spread is not divided.
+NumberScale number_scale_of(const at::Tensor& labels, const at::Tensor& train_mask) {
+  const at::Tensor left_out = labels.isnan().logical_or_(train_mask.logical_not().unsqueeze(1));
+  const at::Tensor count = left_out.logical_not().sum(0).clamp_min(1);
+  const at::Tensor numbers = labels.to(at::kDouble);
+  const at::Tensor mean = numbers.masked_fill(left_out, 0).sum(0) / count;
+  const at::Tensor squares = (numbers - mean).masked_fill(left_out, 0).square();
+  const at::Tensor deviation = (squares.sum(0) / count).sqrt();
+  return {.mean = mean.to(at::kFloat),
+          .deviation = deviation.masked_fill(deviation.eq(0), 1).to(at::kFloat)};
 }
 
 }  // namespace
@@ -198,28 +213,32 @@ at::Tensor cast_once(const at::Tensor& features, const TrainOptions& options) {
 }
 
 Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
-  MEZZO_CHECK(dataset.num_classes >= 2, "dataset {}: expected at least two classes, got {}",
-              dataset.name, dataset.num_classes);
-  check_multi_label(dataset, options);
+  check_task(dataset, options);
   check_part(dataset, options);
   Problem problem;
   problem.labels = dataset.labels;
   problem.masks = dataset.split(options.split_index);
   problem.num_classes = dataset.num_classes;
-  problem.is_multi_label = dataset.is_multi_label();
+  problem.task = dataset.task();
   problem.metric = dataset.metric;
   if (dataset.metric == Metric::kRocAuc) {
-    MEZZO_CHECK(dataset.is_multi_label() || dataset.num_classes == 2,
+    const bool several = problem.task == Task::kNodeClasses;
+    MEZZO_CHECK(several || dataset.num_classes == 2,
                 "dataset {}: ROC AUC needs two classes, got {}", dataset.name, dataset.num_classes);
     // Other nodes may have hidden labels, all of one class.
     MEZZO_CHECK(!problem.masks.train.any().item<bool>() || has_score(problem.masks.train, problem),
                 "dataset {}: the ROC AUC of the training nodes is undefined, {}", dataset.name,
-                dataset.is_multi_label() ? "all or none of them belong to each class"
-                                         : "they have one class only");
+                several ? "all or none of them belong to each class" : "they have one class only");
   }
   set_input(problem, dataset, options);
   const at::Device device = problem_device(options);
-  problem.labels = dataset.labels.to(device);
+  problem.labels = problem.targets = dataset.labels.to(device);
+  if (problem.task == Task::kNodeRegression) {
+    const NumberScale scale =
+        number_scale_of(dataset.labels, dataset.split(options.split_index).train);
+    problem.targets = ((dataset.labels - scale.mean) / scale.deviation).to(device);
+    problem.number_scale = scale;
+  }
   problem.masks = {problem.masks.train.to(device), problem.masks.val.to(device),
                    problem.masks.test.to(device)};
   return problem;
@@ -289,6 +308,12 @@ nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture,
   return own;
 }
 
+at::Tensor in_own_units(const at::Tensor& outputs, const NumberScale& scale) {
+  if (!scale.mean.defined()) return outputs;
+  return at::addcmul(scale.mean.to(outputs.device()), outputs,
+                     scale.deviation.to(outputs.device()));
+}
+
 at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options) {
   const at::NoGradGuard no_grad;
   const nn::EvaluationMode evaluation(*model);
@@ -304,7 +329,8 @@ at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const Train
       logits = model->forward({problem.topology, problem.edge_weight}, problem.features);
     }
   }
-  return logits.to(problem.features.device(), at::kFloat);
+  logits = logits.to(problem.features.device(), at::kFloat);
+  return in_own_units(logits, problem.number_scale);
 }
 
 EvaluatedNodes evaluated_nodes(const at::Tensor& logits, const Dataset& dataset) {
@@ -321,14 +347,13 @@ EvaluatedNodes evaluated_nodes(const at::Tensor& logits, const Dataset& dataset)
 }
 
 bool has_score(const at::Tensor& mask, const Problem& problem) {
-  if (problem.metric != Metric::kRocAuc) return mask.any().item<bool>();
-  return problem.is_multi_label ? classes_with_roc_auc(problem.labels, mask).any().item<bool>()
-                                : have_two_classes(problem.labels, mask);
+  return is_defined(problem.metric, problem.labels, mask);
 }
 
 std::optional<double> chance_score(const Problem& problem) {
   if (problem.metric == Metric::kRocAuc) return 0.5;
-  if (problem.metric != Metric::kAccuracy || problem.is_multi_label) return std::nullopt;
+  if (problem.metric == Metric::kR2) return 0;
+  if (problem.metric != Metric::kAccuracy) return std::nullopt;
   const at::Tensor labels = problem.labels.masked_select(problem.masks.train);
   if (labels.numel() == 0) return std::nullopt;
   return static_cast<double>(at::bincount(labels).max().item<std::int64_t>()) /
@@ -343,9 +368,7 @@ Scores score_logits(const at::Tensor& logits, const Problem& problem) {
   }
   const auto score = [&](const at::Tensor& mask) {
     if (!has_score(mask, problem)) return std::numeric_limits<double>::quiet_NaN();
-    if (problem.metric == Metric::kMicroF1) return micro_f1(logits, problem.labels, mask);
-    if (problem.is_multi_label) return mean_roc_auc(logits, problem.labels, mask);
-    return roc_auc(logits.select(1, 1) - logits.select(1, 0), problem.labels, mask);
+    return score_of(problem.metric, logits, problem.labels, mask);
   };
   return {.train = score(masks.train), .val = score(masks.val), .test = score(masks.test)};
 }

@@ -12,6 +12,7 @@
 #include "mezzo/sampling/blocks/block.h"
 #include "mezzo/train/options/options.h"
 #include "mezzo/train/report/report.h"
+#include "mezzo/train/trained_model.h"
 
 namespace mezzo {
 
@@ -27,10 +28,12 @@ struct Problem {
   /// memory of the data set, which may be a mapped file.
   at::Tensor features;
   at::Tensor labels;    ///< as in the data set
+  at::Tensor targets;   ///< what the loss compares with: the labels; numbers in number_scale
   SplitMasks masks;     ///< bool [N] each
   at::Tensor node_ids;  ///< int64 [N], ids in the whole graph; undefined unless the data are a part
   std::int64_t num_classes = 0;
-  bool is_multi_label = false;  ///< whether a node may belong to several classes
+  NumberScale number_scale = {};  ///< of the training nodes
+  Task task = Task::kNodeClass;
   Metric metric = Metric::kAccuracy;
 };
 
@@ -48,17 +51,18 @@ MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& o
 
 /// Prepares a data set according to `options` (split, normalisation, self loops, sampling, device).
 /// Sparse features stay sparse if worth_sparse(), else become dense; dense ones stay dense.
+/// Numbers are learnt in deviations from their mean over the training nodes.
 /// Allocates what it changes. Throws InvalidArgument for a data set without features or with fewer
-/// than two classes, a split index out of range, nodes without in-edges if the model needs them,
-/// ROC AUC of single labels in other than two classes, multi-label data with capture or
-/// balance_classes, normalisation of mapped features, edge weights with a model other than gcn,
-/// sage and mlp, with a sampler other than neighbor or control variates, or of at most 0 with gcn,
-/// and, on a part of a data set, a sampler other than neighbor, labor and layer or more layers than
-/// the halo has hops.
+/// than two classes, a loss that does not fit the task, a split index out of range, nodes without
+/// in-edges if the model needs them, ROC AUC of single labels in other than two classes, other
+/// labels than one class with capture or balance_classes, normalisation of mapped features, edge
+/// weights with a model other than gcn, sage and mlp, with a sampler other than neighbor or control
+/// variates, or of at most 0 with gcn, and, on a part of a data set, a sampler other than neighbor,
+/// labor and layer or more layers than the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
-/// make_problem() for data that may lack labels and splits: labels, masks and classes keep their
-/// defaults.
+/// make_problem() for data that may lack labels and splits: labels, masks, classes and scale keep
+/// their defaults.
 Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// The input of a model for blocks of problem.topology, with their rows of problem.edge_weight as a
@@ -78,11 +82,16 @@ MEZZO_API nn::ModelOptions model_options(const TrainOptions& options, const Prob
 /// no parameters or others than float32.
 nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture, nn::Model own);
 
-/// Logits float32 [N, C] of `model` in evaluation mode and without gradient, in the precision of
-/// the options, on the problem's device; restores the training mode of every submodule. With
-/// sampling it computes layer by layer, in batches of nodes, from all neighbours. Allocates.
+/// Logits, or numbers, float32 [N, C] of `model` in evaluation mode and without gradient, in the
+/// precision of the options, on the problem's device; restores the training mode of every
+/// submodule. With sampling it computes layer by layer, in batches of nodes, from all neighbours.
+/// Allocates.
 MEZZO_API at::Tensor evaluate_logits(nn::Model& model, const Problem& problem,
                                      const TrainOptions& options);
+
+/// Outputs [N, C] of a model as numbers in the units of the labels; unchanged if `scale` is
+/// undefined.
+at::Tensor in_own_units(const at::Tensor& outputs, const NumberScale& scale);
 
 /// The nodes that count in an evaluation: on a part of a data set its own nodes, else all.
 struct EvaluatedNodes {
@@ -99,7 +108,8 @@ EvaluatedNodes evaluated_nodes(const at::Tensor& logits, const Dataset& dataset)
 bool has_score(const at::Tensor& mask, const Problem& problem);
 
 /// The score on the training nodes of a model that ignores its input: the share of the largest
-/// class, 0.5 for ROC AUC; nullopt for micro F1 and without training nodes. Synchronises.
+/// class, 0.5 for ROC AUC, 0 for R²; nullopt for other metrics and without training nodes.
+/// Synchronises.
 std::optional<double> chance_score(const Problem& problem);
 
 /// The metric on every part of the split, NaN if not has_score(). Synchronises.

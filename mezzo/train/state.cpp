@@ -29,7 +29,8 @@ constexpr std::int64_t kMostSkippedInARow = 40;
 
 }  // namespace
 
-const EvaluationRecord* best_evaluation(const History& history, std::int64_t eval_every) {
+const EvaluationRecord* best_evaluation(const History& history, std::int64_t eval_every,
+                                        Metric metric) {
   const EvaluationRecord* best = nullptr;
   for (const EvaluationRecord& record : history.evaluations) {
     const bool regular = record.epoch % eval_every == 0;
@@ -38,7 +39,7 @@ const EvaluationRecord* best_evaluation(const History& history, std::int64_t eva
       best = &record;
     } else if (regular != best_regular) {
       if (regular) best = &record;
-    } else if (record.scores.val > best->scores.val) {
+    } else if (is_better(metric, record.scores.val, best->scores.val)) {
       best = &record;
     }
   }
@@ -170,7 +171,7 @@ void count_step(History& history, const amp::GradScaler& scaler, const LatestSte
   check_progress(history, scaler, step);
 }
 
-TrainReport report_of(const TrainState& state, const TrainOptions& options) {
+TrainReport report_of(const TrainState& state, const TrainOptions& options, Metric metric) {
   const History& history = state.history;
   TrainReport report;
   report.model = nn::to_string(options.model);
@@ -198,11 +199,12 @@ TrainReport report_of(const TrainState& state, const TrainOptions& options) {
   report.skipped_steps = history.skipped_steps;
   report.final_loss_scale = state.scaler.get_scale();
   report.train_loss = history.epoch() > 0 ? history.losses.back() : history.begun.mean_loss();
-  if (const EvaluationRecord* best = best_evaluation(history, options.eval_every)) {
+  if (const EvaluationRecord* best = best_evaluation(history, options.eval_every, metric)) {
     report.best_epoch = best->epoch;
     report.best = best->scores;
     report.last = history.evaluations.back().scores;
   }
+  report.metric = metric_name(metric);
   report.losses = history.losses;
   report.epoch_ms = history.epoch_ms;
   report.loss_scales = history.loss_scales;

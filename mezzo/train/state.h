@@ -45,11 +45,12 @@ struct History {
   std::int64_t epoch() const { return static_cast<std::int64_t>(losses.size()); }
 };
 
-/// The evaluation with the highest validation score (the first of equal ones), or nullptr. Epochs
+/// The evaluation with the best validation score (the first of equal ones), or nullptr. Epochs
 /// that are multiples of `eval_every` take precedence: the extra evaluation of a run's last epoch
 /// counts only if there is no other, so that a resumed run chooses the same as an unbroken run.
 /// Without validation scores: the last one.
-MEZZO_API const EvaluationRecord* best_evaluation(const History& history, std::int64_t eval_every);
+MEZZO_API const EvaluationRecord* best_evaluation(const History& history, std::int64_t eval_every,
+                                                  Metric metric);
 
 /// The parts of an epoch's mean loss, loss_sum over weight, that a step adds.
 struct LossTotals {
@@ -114,9 +115,9 @@ void check_end(const History& history, amp::Precision precision, const Evaluated
 void count_step(History& history, const amp::GradScaler& scaler, const LatestStep& step,
                 bool skipped);
 
-/// A report of what the state and the options decide. The other fields (dataset, metric,
+/// A report of what the state, the options and the metric decide. The other fields (dataset,
 /// world_size, stopped_by, warning, sampling) keep their defaults.
-TrainReport report_of(const TrainState& state, const TrainOptions& options);
+TrainReport report_of(const TrainState& state, const TrainOptions& options, Metric metric);
 
 /// Why a run on a whole data set has learnt next to nothing; empty if it has, or was too short to
 /// tell.

@@ -16,10 +16,6 @@
 namespace mezzo {
 namespace {
 
-const char* kind_of_labels(bool is_multi_label) {
-  return is_multi_label ? "several labels a node" : "one label a node";
-}
-
 /// The options, for the device that the model is on.
 TrainOptions options_of(const TrainedModel& trained) {
   MEZZO_CHECK(!trained.model.is_empty(), "TrainedModel: expected a model, got none");
@@ -35,10 +31,10 @@ void check_features(const TrainedModel& trained, const Problem& problem) {
               trained.data.num_features, num_features);
 }
 
-void check_labels(const TrainedModel& trained, bool is_multi_label) {
-  MEZZO_CHECK(is_multi_label == trained.data.is_multi_label,
-              "dataset: the trained model is for {}, the data have {}",
-              kind_of_labels(trained.data.is_multi_label), kind_of_labels(is_multi_label));
+void check_task(const TrainedModel& trained, const Dataset& dataset) {
+  MEZZO_CHECK(dataset.task() == trained.data.task,
+              "dataset: the trained model is for the task {}, the data have labels for {}",
+              name_of(Tasks{}, trained.data.task), name_of(Tasks{}, dataset.task()));
 }
 
 /// The problem of predicting without labels.
@@ -51,8 +47,9 @@ Problem prediction_problem(const TrainedModel& trained, const Dataset& dataset,
   MEZZO_CHECK(dataset.num_classes <= trained.data.num_classes,
               "dataset: the trained model has {} classes, the data have {}",
               trained.data.num_classes, dataset.num_classes);
-  if (dataset.labels.defined()) check_labels(trained, dataset.is_multi_label());
+  if (dataset.labels.defined()) check_task(trained, dataset);
   Problem problem = make_inference_problem(dataset, options);
+  problem.number_scale = trained.data.number_scale;
   check_features(trained, problem);
   return problem;
 }
@@ -83,7 +80,7 @@ at::Tensor logits_of_seeds(nn::Model model, const Problem& problem, const TrainO
   const at::NoGradGuard no_grad;
   const nn::EvaluationMode evaluation(*model);
   const amp::PrecisionScope scope(options.precision, options.device);
-  return model->forward(input, x).to(at::kFloat);
+  return in_own_units(model->forward(input, x).to(at::kFloat), problem.number_scale);
 }
 
 }  // namespace
@@ -116,12 +113,13 @@ at::Tensor TrainedModel::logits(const Dataset& dataset, const at::Tensor& nodes)
 
 Scores evaluate(const Dataset& dataset, const TrainedModel& trained) {
   const TrainOptions options = options_of(trained);
-  const Problem problem = make_problem(dataset, options);
+  if (dataset.labels.defined()) check_task(trained, dataset);
+  Problem problem = make_problem(dataset, options);
+  problem.number_scale = trained.data.number_scale;
   check_features(trained, problem);
   MEZZO_CHECK(problem.num_classes == trained.data.num_classes,
               "dataset: the trained model has {} classes, the data have {}",
               trained.data.num_classes, problem.num_classes);
-  check_labels(trained, problem.is_multi_label);
   nn::Model model = trained.model;
   return score_logits(checked(evaluate_logits(model, problem, options), dataset, options), problem);
 }

@@ -14,11 +14,19 @@
 
 namespace mezzo {
 
+/// What a model that predicts numbers has learnt them in: it computes (number - mean) / deviation.
+/// Both float32 [C] on the CPU; undefined for other tasks.
+struct NumberScale {
+  at::Tensor mean, deviation;
+};
+
 /// Facts about the data set that a model was trained on.
 struct DatasetFacts {
   std::string name;
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
-  bool is_multi_label = false;
+  Task task = Task::kNodeClass;
+  Metric metric = Metric::kAccuracy;
+  NumberScale number_scale = {};
 };
 
 /// A trained model, with what is needed to use it: the result of train() or of load_checkpoint().
@@ -31,11 +39,12 @@ struct MEZZO_API TrainedModel {
   DatasetFacts data;
   std::int64_t epoch = 0;  ///< the epoch of the weights
 
-  /// The logits of all nodes: float32 [N, C] on the CPU. The data need neither labels nor splits,
-  /// and their labels may lack classes of the model. With options.sampling it computes layer by
-  /// layer, in batches, from all neighbours. Prepares the data in each call. Throws InvalidArgument
-  /// if the features do not fit the model, or if the data have more classes or labels of the other
-  /// kind, or are a part of a data set; NumericError if logits are not finite. Deterministic.
+  /// The logits, or numbers, of all nodes: float32 [N, C] on the CPU. The data need neither labels
+  /// nor splits, and their labels may lack classes of the model. With options.sampling it computes
+  /// layer by layer, in batches, from all neighbours. Prepares the data in each call. Throws
+  /// InvalidArgument if the features do not fit the model, or if the data have more classes or
+  /// labels of another task, or are a part of a data set; NumericError if logits are not finite.
+  /// Deterministic.
   at::Tensor logits(const Dataset& dataset) const;
 
   /// The logits of some nodes: [n, C], rows of logits(dataset) up to rounding. nodes: integers [n]
@@ -64,6 +73,8 @@ MEZZO_API Scores evaluate(const Dataset& dataset, const TrainedModel& trained);
 /// Predictions for M nodes, on the CPU. For multi-label data classes and probabilities are [M, C].
 struct Predictions {
   at::Tensor nodes;  ///< int64 [M], their ids; undefined: all nodes
+  at::Tensor
+      numbers;  ///< regression: float32 [M, C], and the next two are undefined; else undefined
   /// int64 [M], the class of the largest logit; for multi-label data uint8 [M, C], 1 if the logit
   /// is above 0, else 0.
   at::Tensor classes;
@@ -77,10 +88,12 @@ MEZZO_API Predictions predict(const Dataset& dataset, const TrainedModel& traine
                               const at::Tensor& nodes = {});
 
 /// Writes "node,class,probability" and, if there are class names, ",name", and a line per node; for
-/// multi-label data "node,p0,p1,..." and the probability of each class. Throws IoError.
+/// multi-label data "node,p0,p1,..." and the probability of each class; for numbers
+/// "node,y0,y1,..." and the numbers. Throws IoError.
 MEZZO_API void write_csv(const std::string& path, const Predictions& predictions);
 
-/// Writes the classes as a .npy file of version 1.0, int64 [M] or uint8 [M, C]. Throws IoError.
+/// Writes the classes as a .npy file of version 1.0, int64 [M] or uint8 [M, C], or the numbers,
+/// float32 [M, C]. Throws IoError.
 MEZZO_API void write_npy(const std::string& path, const Predictions& predictions);
 
 }  // namespace mezzo

@@ -42,6 +42,9 @@ class Run {
   void count(const StepResult& result);
   Scores scores();
   void evaluate(std::int64_t epoch);
+  const EvaluationRecord* best_evaluation() const {
+    return mezzo::best_evaluation(state_.history, options_.eval_every, problem_.metric);
+  }
   bool out_of_patience(std::int64_t epoch) const;
   bool was_out_of_patience() const;
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
@@ -242,14 +245,14 @@ void Run::evaluate(std::int64_t epoch) {
   // A finished run that is resumed evaluates its last epoch again, for checked_report().
   if (!evaluations.empty() && evaluations.back().epoch == epoch) evaluations.pop_back();
   evaluations.push_back({epoch, scores()});
-  if (best_evaluation(state_.history, options_.eval_every)->epoch == epoch) {
+  if (best_evaluation()->epoch == epoch) {
     state_.best_weights = copy_weights(*state_.model);
   }
   state_.history.evaluation_seconds += seconds_since(start);
 }
 
 bool Run::out_of_patience(std::int64_t epoch) const {
-  const EvaluationRecord* best = best_evaluation(state_.history, options_.eval_every);
+  const EvaluationRecord* best = best_evaluation();
   return options_.patience && best != nullptr && epoch - best->epoch >= *options_.patience;
 }
 
@@ -291,7 +294,9 @@ void Run::take_times() {
 void Run::save() {
   if (options_.checkpoint.empty() || !ranks_.is_first()) return;
   take_times();
-  ranks_.or_give_up([this] { write_checkpoint(options_.checkpoint, options_, dataset_, state_); });
+  ranks_.or_give_up([this] {
+    write_checkpoint(options_.checkpoint, options_, dataset_, problem_.number_scale, state_);
+  });
   saved_ = Clock::now();
 }
 
@@ -347,7 +352,8 @@ TrainResult Run::run() {
 
 TrainedModel Run::trained() const {
   TrainedModel trained{.model = state_.model, .options = options_, .data = facts_of(dataset_)};
-  const EvaluationRecord* best = best_evaluation(state_.history, options_.eval_every);
+  const EvaluationRecord* best = best_evaluation();
+  trained.data.number_scale = problem_.number_scale;
   trained.epoch = best != nullptr ? best->epoch : state_.history.epoch();
   if (best != nullptr) restore_weights(*trained.model, state_.best_weights);
   trained.model->zero_grad();  // frees the gradients
@@ -356,9 +362,8 @@ TrainedModel Run::trained() const {
 }
 
 TrainReport Run::checked_report() {
-  TrainReport result = report_of(state_, options_);
+  TrainReport result = report_of(state_, options_, problem_.metric);
   result.dataset = dataset_.name;
-  result.metric = metric_name(problem_.metric);
   result.world_size = ranks_.world_size();
   result.stopped_by = stopped_by_;
   result.sampling = steps_->sampling();

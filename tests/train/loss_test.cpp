@@ -1,6 +1,7 @@
 #include "mezzo/train/steps/loss.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "mezzo/core/random.h"
 #include "mezzo/data/dataset.h"
@@ -108,6 +109,47 @@ TEST(Loss, of_one_label_is_the_cross_entropy) {
                         at::cross_entropy_loss(logits, labels, {}, at::Reduction::None)));
   EXPECT_TRUE(at::equal(terms_of_rows(labels), at::ones({kLossRows})));
   EXPECT_EQ(count_terms(labels), kLossRows);
+}
+
+/// The definition, of the difference of a known number.
+double error_loss(LossKind loss, double error) {
+  const double size = std::abs(error);
+  if (loss == LossKind::kL1) return size;
+  if (loss == LossKind::kHuber) return size < 1 ? size * size / 2 : size - 0.5;
+  return size * size;
+}
+
+TEST(Loss, of_numbers_is_the_mean_loss_of_the_known_ones) {
+  const at::Tensor missing = some_entries().eq(kNoEntry);
+  const at::Tensor outputs = some_logits(), numbers = outputs.roll(1).masked_fill(missing, NAN);
+  for (const LossKind loss :
+       {LossKind::kAutomatic, LossKind::kMse, LossKind::kL1, LossKind::kHuber}) {
+    SCOPED_TRACE(name_of(LossKinds{}, loss));
+    at::Tensor sums = at::zeros({kLossRows}, at::kDouble);
+    for (std::int64_t i = 0; i < outputs.numel(); ++i) {
+      if (missing.view(-1)[i].item<bool>()) continue;
+      const double error = outputs.view(-1)[i].item<double>() - numbers.view(-1)[i].item<double>();
+      sums[i / kLossColumns] += error_loss(loss, error);
+    }
+    const at::Tensor terms = missing.logical_not().sum(1);
+    const at::Tensor mean = sums.sum() / terms.sum();
+    EXPECT_TRUE(
+        test::near(loss_of(outputs, numbers, loss), mean,
+                   test::sum_bound(mean, kLossRows * kLossColumns + kRoundings, at::kFloat)));
+    EXPECT_TRUE(test::near(row_losses(outputs, numbers, loss), sums,
+                           test::sum_bound(sums, kLossColumns + kRoundings, at::kFloat)));
+    EXPECT_TRUE(at::equal(terms_of_rows(numbers), terms.to(at::kFloat)));
+    EXPECT_EQ(count_terms(numbers), terms.sum().item<std::int64_t>());
+  }
+}
+
+TEST(Loss, an_unknown_number_has_no_gradient_whatever_the_output) {
+  const at::Tensor missing = some_entries().eq(kNoEntry);
+  at::Tensor outputs = some_logits().masked_fill(missing, 1e30);
+  outputs.requires_grad_();
+  loss_of(outputs, at::zeros_like(outputs).masked_fill(missing, NAN)).backward();
+  EXPECT_TRUE(at::equal(outputs.grad().eq(0), missing));
+  EXPECT_TRUE(at::isfinite(outputs.grad()).all().item<bool>());
 }
 
 }  // namespace

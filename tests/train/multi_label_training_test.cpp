@@ -89,11 +89,11 @@ TEST(MultiLabel, options_for_one_label_a_node_are_refused) {
   const Dataset data = rings_of_several_labels();
   TrainOptions options = test::quick_options();
   options.capture = true;
-  EXPECT_THROWS(InvalidArgument, test::fragments("capture", "multi-label"),
+  EXPECT_THROWS(InvalidArgument, test::fragments("capture", "node-classes"),
                 make_problem(data, options));
   options = test::sampled_options(SamplerKind::kNeighbor);
   options.sampling->balance_classes = true;
-  EXPECT_THROWS(InvalidArgument, test::fragments("balance-classes", "several classes"),
+  EXPECT_THROWS(InvalidArgument, test::fragments("balance-classes", "node-classes"),
                 train(data, options));
 }
 
@@ -122,7 +122,7 @@ TEST(MultiLabel, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   EXPECT_EQ(train(data, options).losses, whole.losses);
 
   const TrainedModel trained = load_checkpoint(folder.path("whole"));
-  EXPECT_TRUE(trained.data.is_multi_label);
+  EXPECT_EQ(trained.data.task, Task::kNodeClasses);
   EXPECT_EQ(evaluate(data, trained).val, whole.best.val);
   const Predictions predictions = predict(data, trained);
   ASSERT_EQ(predictions.classes.sizes(), (std::vector<std::int64_t>{40, 3}));
@@ -165,13 +165,13 @@ TEST(MultiLabel, a_checkpoint_of_the_other_kind_of_labels_is_refused) {
     options.checkpoint = folder.path("c");
     train(own, options);
     const TrainedModel trained = load_checkpoint(folder.path("c"));
-    EXPECT_THROWS(InvalidArgument, test::fragments("several labels a node", "one label a node"),
+    EXPECT_THROWS(InvalidArgument, test::fragments("node-classes", "node-class,"),
                   evaluate(other, trained));
-    EXPECT_THROWS(InvalidArgument, test::fragments("several labels a node", "one label a node"),
+    EXPECT_THROWS(InvalidArgument, test::fragments("node-classes", "node-class,"),
                   predict(other, trained));
     options.epochs = 3;
     options.resume = folder.path("c");
-    EXPECT_THROWS(InvalidArgument, "multi-label", train(other, options));
+    EXPECT_THROWS(InvalidArgument, "task", train(other, options));
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -49,6 +50,19 @@ inline Dataset rings_of_several_labels(Metric metric = Metric::kMicroF1) {
   data.labels =
       at::stack({first, second, first.masked_fill(at::remainder(node, 3).eq(0), kNoEntry)}, 1);
   data.num_classes = 3;
+  data.metric = metric;
+  data.validate();
+  return data;
+}
+
+/// two_rings() with two numbers a node: the sum of its features, in units of 1000 around 5000, and
+/// the first feature, of which one in three is unknown.
+inline Dataset rings_of_numbers(Metric metric = Metric::kR2) {
+  Dataset data = two_rings();
+  const at::Tensor unknown = at::remainder(at::arange(data.num_nodes), 3).eq(0);
+  data.labels = at::stack(
+      {5000 + 1000 * data.features.sum(1), data.features.select(1, 0).masked_fill(unknown, NAN)},
+      1);
   data.metric = metric;
   data.validate();
   return data;

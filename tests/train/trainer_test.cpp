@@ -320,19 +320,20 @@ TEST(Problem, models_in_training_read_cast_features_as_they_would_cast_them) {
 
 TEST(BestEvaluation, multiples_of_eval_every_take_precedence_then_the_first) {
   History history;
-  EXPECT_EQ(best_evaluation(history, 2), nullptr);
+  EXPECT_EQ(best_evaluation(history, 2, Metric::kAccuracy), nullptr);
   const auto add = [&](std::int64_t epoch, double val) {
     history.evaluations.push_back({epoch, {.train = 1, .val = val, .test = 0}});
   };
   add(3, 0.9);
-  EXPECT_EQ(best_evaluation(history, 2)->epoch, 3);
+  EXPECT_EQ(best_evaluation(history, 2, Metric::kAccuracy)->epoch, 3);
   add(4, 0.5);
-  EXPECT_EQ(best_evaluation(history, 2)->epoch, 4);
+  EXPECT_EQ(best_evaluation(history, 2, Metric::kAccuracy)->epoch, 4);
   add(6, 0.7);
   add(8, 0.7);
   add(9, 0.8);
-  EXPECT_EQ(best_evaluation(history, 2)->epoch, 6);
-  EXPECT_EQ(best_evaluation(history, 1)->epoch, 3);
+  EXPECT_EQ(best_evaluation(history, 2, Metric::kAccuracy)->epoch, 6);
+  EXPECT_EQ(best_evaluation(history, 1, Metric::kAccuracy)->epoch, 3);
+  EXPECT_EQ(best_evaluation(history, 1, Metric::kMae)->epoch, 4);
 }
 
 }  // namespace

@@ -64,8 +64,8 @@ int predict_command(const Arguments& arguments) {
   OptionGroup(app, "Files")
       .text("--output", output, "FILE.csv|FILE.npy",
             "CSV with node, class, probability and the name of the class if there is one, of "
-            "multi-label data the probability of each "
-            "class; or npy with the classes (required)");
+            "multi-label data the probability of each class, of numbers these; or npy with the "
+            "classes or numbers (required)");
   add_config(app);
   if (!parse_arguments(app, arguments)) return kSuccess;
 
@@ -86,8 +86,9 @@ int predict_command(const Arguments& arguments) {
   } else {
     write_npy(output, predictions);
   }
-  std::cout << fmt::format("{} predictions in {}\n", predictions.classes.size(0), output)
-            << std::flush;
+  const at::Tensor& rows =
+      predictions.numbers.defined() ? predictions.numbers : predictions.classes;
+  std::cout << fmt::format("{} predictions in {}\n", rows.size(0), output) << std::flush;
   return kSuccess;
 }
 

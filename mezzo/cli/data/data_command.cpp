@@ -52,6 +52,7 @@ int list_command(const Arguments& arguments) {
 
 int info_command(const Arguments& arguments) {
   std::string dataset, split, json;
+  std::optional<Task> task;
   CsvColumns csv;
   OptionParser app("Describes a data set: sizes, classes, splits, degrees", "mezzo data info");
   OptionGroup(app, "Data")
@@ -60,15 +61,15 @@ int info_command(const Arguments& arguments) {
       .text("--split", split, "NAME",
             "Which of the splits that have names: *_mask_NAME.npy of an npy folder, a split "
             "type of OGB, a task of GraphBolt");
-  add_csv_options(app, csv);
+  add_format_options(app, task, csv);
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
 
   MEZZO_CHECK(!dataset.empty(), "--dataset is required");
   if (!json.empty()) check_writable("--json", json);
   check_not_read("--json", json, data::origin_of(dataset));
-  const DatasetInfo info =
-      describe(load({.dataset = dataset, .split = split, .csv = csv}, {.labels_optional = true}));
+  const DatasetInfo info = describe(load(
+      {.dataset = dataset, .split = split, .task = task, .csv = csv}, {.labels_optional = true}));
   std::cout << format_info(info) << std::flush;
   if (!json.empty()) {
     replace_file(json, [&](std::ostream& file) { file << info_to_json(info); });

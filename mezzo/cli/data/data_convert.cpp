@@ -199,7 +199,7 @@ int convert_command(const Arguments& arguments) {
               "Dtype of the stored features")
       .flag("--normalize-features", options.normalize_features,
             "Divide each row of the features by the sum of its magnitudes");
-  add_csv_options(app, options.csv);
+  add_format_options(app, options.task, options.csv);
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();

@@ -41,7 +41,7 @@ void describe_edges(const Dataset& dataset, DatasetInfo& info) {
   info.mean_in_degree = share(dataset.num_edges(), dataset.num_nodes);
   info.isolated_nodes = count(at::eq(in + out, 0));
   const EdgeStatistics statistics =
-      edge_statistics(topology, dataset.is_multi_label() ? at::Tensor() : dataset.labels);
+      edge_statistics(topology, dataset.task() == Task::kNodeClass ? dataset.labels : at::Tensor());
   info.is_undirected = statistics.is_undirected;
   info.self_loops = statistics.self_loops;
   info.parallel_edges = statistics.parallel_edges;
@@ -64,20 +64,37 @@ void describe_features(const Dataset& dataset, DatasetInfo& info) {
   info.feature_density = share(nonzeros(features), info.num_nodes * info.num_features);
 }
 
+/// The class or number of a column.
+std::string column_name(const Dataset& dataset, std::int64_t column) {
+  const auto index = static_cast<std::size_t>(column);
+  return index < dataset.class_names.size() ? dataset.class_names[index] : std::to_string(column);
+}
+
+void describe_numbers(const Dataset& dataset, DatasetInfo& info) {
+  for (std::int64_t c = 0; c < dataset.num_classes; ++c) {
+    const at::Tensor column = dataset.labels.select(1, c).to(at::kDouble);
+    const at::Tensor known = column.masked_select(column.isnan().logical_not());
+    const bool any = known.numel() > 0;
+    info.numbers.push_back({.name = column_name(dataset, c),
+                            .num_nodes = known.numel(),
+                            .min = any ? known.min().item<double>() : kNaN,
+                            .mean = any ? known.mean().item<double>() : kNaN,
+                            .max = any ? known.max().item<double>() : kNaN});
+  }
+}
+
 void describe_labels(const Dataset& dataset, DatasetInfo& info) {
   info.unlabelled_nodes = dataset.num_nodes;
   if (!dataset.labels.defined()) return;
   const at::Tensor has_label = dataset.has_label();
   info.unlabelled_nodes -= count(has_label);
+  if (dataset.task() == Task::kNodeRegression) return describe_numbers(dataset, info);
   const at::Tensor counts =
-      dataset.is_multi_label()
+      dataset.task() == Task::kNodeClasses
           ? dataset.labels.eq(1).sum(0)
           : at::bincount(dataset.labels.masked_select(has_label), {}, dataset.num_classes);
   for (std::int64_t c = 0; c < dataset.num_classes; ++c) {
-    const auto index = static_cast<std::size_t>(c);
-    const bool has_name = index < dataset.class_names.size();
-    info.classes.push_back({has_name ? dataset.class_names[index] : std::to_string(c),
-                            counts[c].item<std::int64_t>()});
+    info.classes.push_back({column_name(dataset, c), counts[c].item<std::int64_t>()});
   }
 }
 
@@ -117,6 +134,7 @@ DatasetInfo describe(const Dataset& dataset) {
   DatasetInfo info;
   info.name = dataset.name;
   info.origin = dataset.origin;
+  info.task = name_of(Tasks{}, dataset.task());
   info.metric = metric_name(dataset.metric);
   info.num_nodes = dataset.num_nodes;
   info.num_edges = dataset.num_edges();
@@ -151,6 +169,7 @@ std::string format_info(const DatasetInfo& info) {
                                 info.mean_in_degree, info.max_in_degree)},
       {"isolated nodes", text(info.isolated_nodes)},
       {"homophily", four_digits(info.homophily)},
+      {"task", info.task},
       {"metric", info.metric},
       {"classes", text(info.classes.size())},
       {"nodes without a label", text(info.unlabelled_nodes)},
@@ -160,6 +179,11 @@ std::string format_info(const DatasetInfo& info) {
   std::vector<std::vector<std::string>> classes = {{"class", "nodes"}};
   for (const DatasetInfo::Class& one : info.classes) {
     classes.push_back({one.name, text(one.num_nodes)});
+  }
+  if (!info.numbers.empty()) classes = {{"number", "nodes", "min", "mean", "max"}};
+  for (const DatasetInfo::Number& one : info.numbers) {
+    classes.push_back({one.name, text(one.num_nodes), four_digits(one.min), four_digits(one.mean),
+                       four_digits(one.max)});
   }
   std::vector<std::vector<std::string>> splits = {{"split", "train", "val", "test"}};
   for (std::size_t s = 0; s < info.splits.size(); ++s) {
@@ -173,6 +197,14 @@ std::string info_to_json(const DatasetInfo& info) {
   OrderedJson classes = OrderedJson::array();
   for (const DatasetInfo::Class& one : info.classes) {
     classes.push_back({{"name", one.name}, {"nodes", one.num_nodes}});
+  }
+  OrderedJson numbers = OrderedJson::array();
+  for (const DatasetInfo::Number& one : info.numbers) {
+    numbers.push_back({{"name", one.name},
+                       {"nodes", one.num_nodes},
+                       {"min", json_number(one.min)},
+                       {"mean", json_number(one.mean)},
+                       {"max", json_number(one.max)}});
   }
   OrderedJson splits = OrderedJson::array();
   for (const DatasetInfo::Split& split : info.splits) {
@@ -197,7 +229,9 @@ std::string info_to_json(const DatasetInfo& info) {
         {"sparse", info.sparse_features},
         {"mapped", info.mapped_features},
         {"density", json_number(info.feature_density)}}},
+      {"task", info.task},
       {"classes", classes},
+      {"numbers", numbers},
       {"unlabelled_nodes", info.unlabelled_nodes},
       {"splits", splits},
       {"split_names", info.split_names},

@@ -10,7 +10,7 @@ namespace mezzo::cli {
 
 /// Facts of a data set, for people and programs.
 struct DatasetInfo {
-  std::string name, origin, metric;
+  std::string name, origin, task, metric;
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0;
   std::string feature_dtype;  ///< in the file, if known; empty without features
   bool sparse_features = false, mapped_features = false;
@@ -20,6 +20,12 @@ struct DatasetInfo {
     std::int64_t num_nodes;  ///< that are known to belong to it
   };
   std::vector<Class> classes;
+  struct Number {
+    std::string name;
+    std::int64_t num_nodes;  ///< of which it is known
+    double min, mean, max;
+  };
+  std::vector<Number> numbers;        ///< of regression, whose classes are empty
   std::int64_t unlabelled_nodes = 0;  ///< without a label
   struct Split {
     std::int64_t train, val, test;

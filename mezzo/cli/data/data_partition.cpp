@@ -83,6 +83,7 @@ void check_folder(const std::string& dataset, const std::string& output, bool ov
 int partition_command(const Arguments& arguments) {
   std::string dataset, split, output, json;
   std::optional<std::int64_t> num_parts;
+  std::optional<Task> task;
   CsvColumns csv;
   PartsOptions options;
   PartitionOptions cut;
@@ -96,7 +97,7 @@ int partition_command(const Arguments& arguments) {
       .number("--hops", options.hops, "How far the halos reach: as many hops as layers")
       .text("--output", output, "FOLDER", "The folder to make (required)")
       .flag("--overwrite", options.overwrite, "Replace a folder of parts, and nothing else");
-  add_csv_options(app, csv);
+  add_format_options(app, task, csv);
   OptionGroup(app, "Cut")
       .flag("--balance-edges", cut.balance_edges, "Balance the parts by edges instead of nodes")
       .number("--seed", cut.seed, "Seed of the cut");
@@ -113,8 +114,8 @@ int partition_command(const Arguments& arguments) {
   if (!json.empty()) check_writable("--json", json);
   check_not_read("--json", json, data::origin_of(dataset));
   const Clock::time_point start = Clock::now();
-  const Dataset whole =
-      load({.dataset = dataset, .split = split, .csv = csv}, {.labels_optional = true});
+  const Dataset whole = load({.dataset = dataset, .split = split, .task = task, .csv = csv},
+                             {.labels_optional = true});
   MEZZO_CHECK(*num_parts <= whole.num_nodes, "-k: expected at most the {} nodes of {}, got {}",
               whole.num_nodes, dataset, *num_parts);
   std::optional<Stage> stage(std::in_place, fmt::format("cutting into {} parts", *num_parts));

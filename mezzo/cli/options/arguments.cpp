@@ -110,7 +110,12 @@ const char* title_of(fields::Group group) {
 
 }  // namespace
 
-void add_csv_options(OptionParser& app, CsvColumns& csv) {
+void add_format_options(OptionParser& app, std::optional<Task>& task, CsvColumns& csv) {
+  OptionGroup(app, "Data")
+      .value(
+          "--task", "NAME",
+          [&task](const std::string& text) { task = parse(Tasks{}, "--task", text); },
+          "What the labels are, if the files leave it open: " + detail::names(Tasks{}));
   fields::for_each(fields::kColumns, [&](const auto& field) {
     OptionGroup(app, "Data")
         .text(std::string("--") + field.name, csv.*field.member, "COLUMN", field.help);
@@ -125,7 +130,7 @@ void add_data_options(OptionParser& app, DataArguments& data) {
             "Which of the splits that have names: *_mask_NAME.npy of an npy folder, a split "
             "type of OGB, a task of GraphBolt")
       .number("--split-index", data.split_index, "Which of the data set's splits, from 0");
-  add_csv_options(app, data.csv);
+  add_format_options(app, data.task, data.csv);
 }
 
 void add_machine_options(OptionParser& app, MachineArguments& machine) {
@@ -238,6 +243,7 @@ at::Device use_machine(const MachineArguments& machine) {
 
 Dataset load(const DataArguments& data, LoadOptions options) {
   options.split = data.split;
+  options.task = data.task;
   options.csv = data.csv;
   const Stage stage("reading " + data.dataset);
   return load_dataset(data.dataset, options);

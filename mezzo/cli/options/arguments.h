@@ -20,6 +20,7 @@ struct DataArguments {
   std::string dataset = "wordnet";
   std::string split;
   std::optional<std::int64_t> split_index = {};
+  std::optional<Task> task = {};
   CsvColumns csv = {};
 };
 
@@ -41,8 +42,8 @@ struct RunArguments {
   std::string tensorboard = {};  ///< train: the folder of event files; empty: none
 };
 
-/// Adds the options that name the columns of a CSV folder.
-void add_csv_options(OptionParser& app, CsvColumns& csv);
+/// Adds --task, and the options that name the columns of a CSV folder.
+void add_format_options(OptionParser& app, std::optional<Task>& task, CsvColumns& csv);
 void add_data_options(OptionParser& app, DataArguments& data);
 void add_machine_options(OptionParser& app, MachineArguments& machine);
 /// Adds the options of training that are in one of the groups, in the order of fields::kTraining.
@@ -73,7 +74,7 @@ void add_report_options(OptionParser& app, RunArguments& run);
 /// Sets the number of threads and returns the device. Throws InvalidArgument.
 at::Device use_machine(const MachineArguments& machine);
 
-/// load_dataset() with the split and the columns of `data`.
+/// load_dataset() with the split, the task and the columns of `data`.
 Dataset load(const DataArguments& data, LoadOptions options = {});
 
 /// Sets the columns that were not named by hand to those of a checkpoint, if the data are a CSV

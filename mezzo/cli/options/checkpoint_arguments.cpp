@@ -13,7 +13,7 @@ void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments) {
       .text("--split", data.split, "NAME",
             "Which of the splits that have names, as for train (default: the checkpoint's, of its "
             "own data set)");
-  add_csv_options(app, data.csv);
+  add_format_options(app, data.task, data.csv);
   add_machine_options(app, arguments.machine);
 }
 
@@ -32,6 +32,7 @@ LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& l
     if (data.split.empty()) data.split = options.split;
   }
   take_columns(options.csv, data);
+  if (!data.task) data.task = loaded.trained.data.task;
   loaded.dataset = load(data, load_options);
   const bool is_own =
       absolute_dataset(data.dataset) == options.dataset && data.split == options.split;

@@ -50,8 +50,9 @@ NodeIds distinct_ids(std::vector<Id> ids, bool& ascending, const std::string& wh
 /// only) and, unless the graph has no node data, nodes.csv (either may be a .csv.gz): a header with
 /// the columns id, label and perhaps split, the others are features; then a line a node, in any
 /// order. See csv_columns.h. Nodes are numbered by ascending id. Ids: integers, or words if one is
-/// no integer. label: an integer or is_missing(), or words if one is neither, which are numbered in
-/// the order of their bytes; if all are missing, the data have no labels. split: train, val (or
+/// no integer. label: an integer or is_missing(), words if one is no number, which are numbered in
+/// the order of their bytes, or numbers if one is no integer or the task says so; if all are
+/// missing, the data have no labels. split: train, val (or
 /// valid), test or empty. Edges are taken as they are. Memory: the ids, labels and splits. If the
 /// lines are not in id order, features() reads the file once per chunk.
 class CsvSource : public GraphSource {
@@ -62,6 +63,7 @@ class CsvSource : public GraphSource {
         nodes_(plain_or_packed(folder_ / "nodes.csv")),
         has_nodes_(std::filesystem::exists(nodes_)),
         names_(options.csv),
+        task_(options.task),
         on_lines_(options.on_lines) {
     refuse_named_split(options, folder.string());
   }
@@ -75,7 +77,8 @@ class CsvSource : public GraphSource {
     return {.name = name_of_path(folder_),
             .num_nodes = table().rank.size(),
             .num_features = num_features,
-            .class_names = table().class_names};
+            .class_names = table().class_names,
+            .metric = usual_metric(task_of(table().labels.labels))};
   }
 
   void edges(const TakeEdges& take) override {
@@ -203,13 +206,27 @@ class CsvSource : public GraphSource {
     return NodeIds(std::vector<std::string>(words.begin(), words.end()));
   }
 
-  /// Also finds whether there are labels that are words.
-  NodeIds ids_of_nodes(bool& ascending, bool& has_words) const {
+  /// What the cells of the label column are.
+  struct LabelCells {
+    bool words = false;     ///< some are no numbers
+    bool decimals = false;  ///< some are numbers, but no integers
+
+    void add(const TextLines& lines, std::string_view cell) {
+      if (is_missing(cell)) return;
+      words = words || !is_number(cell);
+      if (words || decimals) return;
+      const double value = lines.real(cell);
+      decimals = value != std::floor(value);
+    }
+    Task task() const { return decimals && !words ? Task::kNodeRegression : Task::kNodeClass; }
+  };
+
+  /// Also reads the label column.
+  NodeIds ids_of_nodes(bool& ascending, LabelCells& labels) const {
     std::vector<std::int64_t> ids;
     bool are_words = false;
     for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
-      const std::string_view label = fields[columns.label];
-      has_words = has_words || (!is_missing(label) && !is_number(label));
+      labels.add(lines, fields[columns.label]);
       if (are_words) return;
       const std::optional<std::int64_t> id = integer_id(lines, fields[columns.id]);
       are_words = !id;
@@ -244,28 +261,40 @@ class CsvSource : public GraphSource {
   }
 
   NodeTable read_nodes() const {
-    bool ascending = false, has_words = false;
-    NodeIds rank = ids_of_nodes(ascending, has_words);
+    bool ascending = false;
+    LabelCells cells;
+    NodeIds rank = ids_of_nodes(ascending, cells);
+    const bool are_numbers = task_.value_or(cells.task()) == Task::kNodeRegression;
     std::vector<std::string> names;
-    if (has_words) names = words_of_labels();
-    std::vector<std::int64_t> values(static_cast<std::size_t>(rank.size()), kNoLabel);
+    if (cells.words && !are_numbers) names = words_of_labels();
+    const auto num_nodes = static_cast<std::size_t>(rank.size());
+    std::vector<std::int64_t> classes(are_numbers ? 0 : num_nodes, kNoLabel);
+    std::vector<float> numbers(are_numbers ? num_nodes : 0);
     SplitBuilder split(rank.size());
     bool has_split = false, has_label = false;
     for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
       const std::int64_t node = rank(lines, fields[columns.id]);
       lines.check(node >= 0, kFileChanged);
-      const std::int64_t label = class_of(lines, fields[columns.label], names);
-      values[static_cast<std::size_t>(node)] = label;
-      has_label = has_label || label != kNoLabel;
+      const std::string_view label = fields[columns.label];
+      const auto row = static_cast<std::size_t>(node);
+      has_label = has_label || !is_missing(label);
+      if (are_numbers) {
+        numbers[row] = is_missing(label) ? std::nanf("") : feature_of_field(lines, label);
+      } else {
+        classes[row] = class_of(lines, label, names);
+      }
       has_split = columns.split.has_value();
       const Role role = has_split ? role_of_field(lines, fields[*columns.split]) : Role::kNone;
       if (role != Role::kNone) split.assign(node, role, [&] { return lines.where(); });
     });
     std::optional<std::int64_t> num_classes;
-    if (has_words) num_classes = static_cast<std::int64_t>(names.size());
-    NodeLabels labels =
-        has_label ? node_labels(at::tensor(values, at::kLong), num_classes, nodes_.string())
-                  : NodeLabels();
+    if (!names.empty()) num_classes = static_cast<std::int64_t>(names.size());
+    NodeLabels labels;
+    if (has_label) {
+      labels = are_numbers
+                   ? node_numbers(at::tensor(numbers, at::kFloat), nodes_.string())
+                   : node_labels(at::tensor(classes, at::kLong), num_classes, nodes_.string());
+    }
     if (!has_split) require_all_labelled(labels, nodes_.string());
     std::optional<Masks> masks;
     if (has_split && has_label) masks = split.masks(labels.has_label);
@@ -319,6 +348,7 @@ class CsvSource : public GraphSource {
   std::filesystem::path folder_, edges_, nodes_;
   bool has_nodes_;
   CsvColumns names_;
+  std::optional<Task> task_;
   std::function<void()> on_lines_;
   std::optional<NodeTable> table_;
 };

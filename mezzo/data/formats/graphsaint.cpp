@@ -31,7 +31,7 @@ class GraphSaintSource : public GraphSource {
     return {.name = name_of_path(folder_),
             .num_nodes = num_nodes(),
             .num_features = rows.shape()[1],
-            .metric = labels().is_multi_label() ? Metric::kMicroF1 : Metric::kAccuracy};
+            .metric = usual_metric(task_of(labels().labels))};
   }
 
   void edges(const TakeEdges& take) override {

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "mezzo/core/parse.h"
 #include "mezzo/data/formats.h"
 #include "mezzo/data/json_file.h"
 #include "mezzo/data/npy/npy.h"
@@ -26,6 +27,7 @@ struct Meta {
   std::optional<std::int64_t> num_nodes, num_edges, num_features, num_classes;
   std::vector<std::string> class_names;
   std::optional<Metric> metric;
+  std::optional<Task> task;
 };
 
 std::optional<std::int64_t> count_of(const json& root, const char* key, const std::string& where) {
@@ -42,20 +44,28 @@ std::optional<std::string> text_of(const json& root, const char* key, const std:
   return value->get<std::string>();
 }
 
-std::optional<Metric> metric_of(const std::optional<std::string>& text, const std::string& where) {
-  if (!text) return std::nullopt;
+/// Lower case without blanks, '_' and '-'.
+std::string plain_word(std::string_view text) {
   std::string word;
-  for (const char c : *text) {
+  for (const char c : text) {
     if (c == ' ' || c == '_' || c == '-') continue;
     word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
-  if (word == "accuracy") return Metric::kAccuracy;
-  if (word == "microf1") return Metric::kMicroF1;
-  require(word.starts_with("rocauc"), where,
-          "metric '{}' is not one of 'accuracy', 'micro F1', 'ROC AUC', 'ROC AUC (...)', in any "
-          "case and with blanks, '_' or '-'",
-          *text);
-  return Metric::kRocAuc;
+  return word;
+}
+
+std::optional<Metric> metric_of(const std::optional<std::string>& text, const std::string& where) {
+  if (!text) return std::nullopt;
+  const std::string word = plain_word(*text);
+  if (word.starts_with("rocauc")) return Metric::kRocAuc;  // "ROC AUC (...)"
+  std::optional<Metric> metric;
+  detail::for_each(Metrics{}, [&]<class T>() {
+    if (word == plain_word(T::name)) metric = T::kind;
+  });
+  require(metric.has_value(), where,
+          "metric '{}' is not one of {} (in any case, with or without blanks, '_' and '-')", *text,
+          detail::names(Metrics{}));
+  return metric;
 }
 
 Meta read_meta(const fs::path& folder) {
@@ -70,6 +80,9 @@ Meta read_meta(const fs::path& folder) {
   meta.num_features = count_of(root, "num_features", where);
   meta.num_classes = count_of(root, "num_classes", where);
   meta.metric = metric_of(text_of(root, "metric", where), where);
+  if (const std::optional<std::string> task = text_of(root, "task", where)) {
+    meta.task = parse(Tasks{}, where + ": task", *task);
+  }
   if (root.contains("class_names")) {
     meta.class_names = strings_of(root["class_names"], "class_names", where);
   }
@@ -149,15 +162,30 @@ void read_edge_weights(Dataset& dataset, const fs::path& path) {
   dataset.edge_weights = weights.reshape(-1);
 }
 
-NodeLabels read_labels(const Meta& meta, const fs::path& path) {
+/// The task of a file of labels that does not say it.
+Task task_of_file(const at::Tensor& labels) {
+  const bool several = labels.dim() == 2 && labels.size(1) > 1;
+  if (!labels.is_floating_point()) return several ? Task::kNodeClasses : Task::kNodeClass;
+  const auto is = [&labels](int value) { return labels.eq(value); };
+  const at::Tensor entry = is(0).logical_or_(is(1)).logical_or_(is(-1)).logical_or_(is(kNoEntry));
+  const bool entries = several && entry.logical_or_(labels.isnan()).all().item<bool>();
+  return entries ? Task::kNodeClasses : Task::kNodeRegression;
+}
+
+NodeLabels read_labels(const Meta& meta, const fs::path& path, const LoadOptions& options) {
   const at::Tensor labels = read_npy(path);
-  if (labels.dim() < 2 || labels.size(1) == 1) {
-    return node_labels(labels, meta.num_classes, path.string());
+  switch (options.task.value_or(meta.task.value_or(task_of_file(labels)))) {
+    case Task::kNodeClass:
+      return node_labels(labels, meta.num_classes, path.string());
+    case Task::kNodeClasses:
+      require(!meta.num_classes || *meta.num_classes == labels.size(-1), path.string(),
+              "{} classes are declared, the labels have {} columns", meta.num_classes.value_or(0),
+              labels.size(-1));
+      return node_entries(labels, path.string());
+    case Task::kNodeRegression:
+      break;
   }
-  require(!meta.num_classes || *meta.num_classes == labels.size(1), path.string(),
-          "{} classes are declared, the labels have {} columns", meta.num_classes.value_or(0),
-          labels.size(1));
-  return node_entries(labels, path.string());
+  return node_numbers(labels, path.string());
 }
 
 /// The first of these files that exists; empty if none does.
@@ -212,11 +240,12 @@ void check_count(const std::optional<std::int64_t>& declared, std::int64_t actua
 
 /// An npy folder: edge_index.npy int [2, E], taken as it is; edge_weights.npy [E] or none;
 /// features.npz (CSR), features.npy or
-/// x.npy, or none; labels.npy or y.npy int [N] or [N, 1], -1 if missing, or for multi-label data
-/// [N, C] as for node_entries (without the file there are no labels and may be no masks);
-/// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json; its name, metric, class_names,
-/// num_nodes, num_edges, num_features and num_classes are used. Without any masks: a random split,
-/// and every node has a label.
+/// x.npy, or none; labels.npy or y.npy int [N] or [N, 1], -1 if missing, for multi-label data
+/// [N, C] as for node_entries, or numbers as for node_numbers (without the file there are no labels
+/// and may be no masks);
+/// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json; its name, task, metric,
+/// class_names, num_nodes, num_edges, num_features and num_classes are used. Without any masks: a
+/// random split, and every node has a label.
 Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   const Meta meta = read_meta(folder);
   Dataset dataset;
@@ -228,14 +257,13 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   const fs::path labels = file_of(folder, {"labels.npy", "y.npy"});
   at::Tensor has_label;
   if (!labels.empty()) {
-    const NodeLabels read = read_labels(meta, labels);
+    const NodeLabels read = read_labels(meta, labels, options);
     set_labels(dataset, read);
     has_label = read.has_label;
   } else {
     set_unlabelled(dataset, meta, folder, options);
   }
-  const Metric usual = dataset.is_multi_label() ? Metric::kMicroF1 : Metric::kAccuracy;
-  dataset.metric = meta.metric.value_or(usual);
+  dataset.metric = meta.metric.value_or(usual_metric(dataset.task()));
   require(features.empty() ||
               (dataset.features.dim() == 2 && dataset.features.size(0) == dataset.num_nodes),
           features.string(), "expected shape [{}, F], got {}", dataset.num_nodes,

@@ -64,7 +64,8 @@ class OgbSource : public GraphSource {
     return {.name = name_of_path(folder_),
             .num_nodes = counts().num_nodes,
             .num_features = num_features(),
-            .metric = labels().is_multi_label() ? Metric::kRocAuc : Metric::kAccuracy};
+            .metric = task_of(labels().labels) == Task::kNodeClasses ? Metric::kRocAuc
+                                                                     : Metric::kAccuracy};
   }
 
   void edges(const TakeEdges& take) override {

@@ -10,6 +10,7 @@
 #include <c10/core/ScalarType.h>
 #include <fmt/ranges.h>
 
+#include "mezzo/core/parse.h"
 #include "mezzo/data/formats.h"
 #include "mezzo/data/json_file.h"
 #include "mezzo/data/npy/mapped_file.h"
@@ -79,12 +80,11 @@ class ManifestParser {
   }
 
   Metric metric() const {
-    const std::string name = text(root_, "metric");
-    for (const Metric metric : {Metric::kAccuracy, Metric::kRocAuc, Metric::kMicroF1}) {
-      if (name == metric_name(metric)) return metric;
+    try {
+      return mezzo::parse(Metrics{}, "metric", text(root_, "metric"));
+    } catch (const InvalidArgument& fault) {
+      throw IoError(where_ + ": " + fault.what());
     }
-    detail::raise<IoError>("{}: metric '{}', expected 'accuracy', 'roc_auc' or 'micro_f1'", where_,
-                           name);
   }
 
   std::optional<FolderPart> part() const {
@@ -238,11 +238,13 @@ void read_folder_labels(FolderReader& reader, Dataset& dataset, std::int64_t num
           reader.has("labels") ? "with" : "without");
   if (!reader.has("labels")) return;
   const std::int64_t nodes = dataset.num_nodes;
-  const bool multi_label = reader.num_dimensions("labels") == 2;
-  require(multi_label || dataset.num_classes <= most_classes(num_nodes), reader.where(),
+  const bool has_columns = reader.num_dimensions("labels") == 2;
+  require(has_columns || dataset.num_classes <= most_classes(num_nodes), reader.where(),
           "num_classes is {}, beyond any sensible number for {} nodes", dataset.num_classes,
           num_nodes);
-  dataset.labels = multi_label ? reader.read("labels", at::kByte, {nodes, dataset.num_classes})
+  const bool are_numbers = is_of_numbers(dataset.metric);
+  dataset.labels = has_columns ? reader.read("labels", are_numbers ? at::kFloat : at::kByte,
+                                             {nodes, dataset.num_classes})
                                : reader.read("labels", at::kLong, {nodes});
   if (!reader.has("train_masks")) {
     require(dataset.has_label().all().item<bool>(), reader.where("labels"),

@@ -27,7 +27,8 @@
 ///   or, if they are sparse: feature_indptr int64 [N + 1], feature_indices int64 [nnz] and
 ///   feature_values (dtypes as features) [nnz]
 ///   labels           int64 [N], -1 for a node without a label; multi-label data: uint8 [N, C]
-///                    of 0, 1, and 255 for a missing entry; no labels and no masks if C is 0
+///                    of 0, 1, and 255 for a missing entry; numbers: float32 [N, C]; no labels and
+///                    no masks if C is 0
 ///   train_masks, val_masks, test_masks   bool [N, S]
 /// A part of a data set (write_parts) also has, in the manifest, `part`: index, num_parts, hops,
 /// num_nodes and num_edges (of the whole); and the arrays of DatasetPart:

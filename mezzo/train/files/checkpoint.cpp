@@ -8,6 +8,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
+#include "mezzo/core/parse.h"
 #include "mezzo/train/files/checkpoint_io.h"
 #include "mezzo/train/files/tensor_hash.h"
 
@@ -33,7 +34,8 @@ json config_and_data(const TrainOptions& options, const Dataset& dataset) {
                     {"features", facts.num_features},
                     {"feature-dtype", c10::toString(dataset.features.scalar_type())},
                     {"classes", facts.num_classes},
-                    {"multi-label", facts.is_multi_label}};
+                    {"task", name_of(Tasks{}, facts.task)},
+                    {"metric", metric_name(facts.metric)}};
   if (!dataset.part) {  // a part has only some of them
     config["data"]["targets"] = tensor_hash(dataset.labels);
     config["data"]["training-nodes"] = tensor_hash(dataset.train_masks);
@@ -95,12 +97,26 @@ DatasetFacts read_facts(const json& config) {
                      .num_edges = read_fact<std::int64_t>(data, "edges"),
                      .num_features = read_fact<std::int64_t>(data, "features"),
                      .num_classes = read_fact<std::int64_t>(data, "classes"),
-                     .is_multi_label = read_fact<bool>(data, "multi-label")};
+                     .task = parse(Tasks{}, "task", read_fact<std::string>(data, "task")),
+                     .metric = parse(Metrics{}, "metric", read_fact<std::string>(data, "metric"))};
   if (facts.num_features < 1 || facts.num_classes < 1) {
     detail::raise<IoError>("expected features and classes, got {} and {}", facts.num_features,
                            facts.num_classes);
   }
   return facts;
+}
+
+NumberScale read_scale(CheckpointReader& reader, const DatasetFacts& facts) {
+  if (facts.task != Task::kNodeRegression) return {};
+  const std::vector<at::Tensor> scale = reader.tensors("number_scale");
+  const auto fits = [&](const at::Tensor& numbers) {
+    return numbers.dim() == 1 && numbers.numel() == facts.num_classes &&
+           numbers.scalar_type() == at::kFloat && at::isfinite(numbers).all().item<bool>();
+  };
+  if (scale.size() != 2 || !fits(scale[0]) || !fits(scale[1])) {
+    throw IoError("expected a finite mean and deviation of each number");
+  }
+  return {.mean = scale[0], .deviation = scale[1]};
 }
 
 /// A lower bound of the number of weights; a double since it may be very large.
@@ -144,7 +160,8 @@ DatasetFacts facts_of(const Dataset& dataset) {
           .num_edges = dataset.part ? dataset.part->num_edges : dataset.num_edges(),
           .num_features = dataset.num_features(),
           .num_classes = dataset.num_classes,
-          .is_multi_label = dataset.is_multi_label()};
+          .task = dataset.task(),
+          .metric = dataset.metric};
 }
 
 Checkpoint read_checkpoint(const std::string& path) {
@@ -159,12 +176,14 @@ Checkpoint read_checkpoint(const std::string& path) {
     checkpoint.options = config_from_json(config.dump());
     check_options(checkpoint.options);
     checkpoint.data = read_facts(config);
+    checkpoint.data.number_scale = read_scale(reader, checkpoint.data);
     check_size(checkpoint);
   } catch (const Error& error) {
     detail::raise<IoError>("{}: {}", path, error.what());
   }
   checkpoint.epoch = history.epoch();
-  const EvaluationRecord* best = best_evaluation(history, checkpoint.options.eval_every);
+  const EvaluationRecord* best =
+      best_evaluation(history, checkpoint.options.eval_every, checkpoint.data.metric);
   checkpoint.best_epoch = best != nullptr ? best->epoch : checkpoint.epoch;
   return checkpoint;
 }
@@ -216,13 +235,17 @@ TrainedModel load_checkpoint(const std::string& path, nn::Model model, at::Devic
 }
 
 void write_checkpoint(const std::string& path, const TrainOptions& options, const Dataset& dataset,
-                      const TrainState& state) {
+                      const NumberScale& scale, const TrainState& state) {
   torch::serialize::OutputArchive archive;
   json config = config_and_data(options, dataset);
   config["epochs"] = options.epochs;  // the defaults of a resumed run, which may change them
   if (options.patience) config["patience"] = *options.patience;
   write_object(archive, "config", config);
   write_object(archive, "history", history_to_json(state.history));
+  if (scale.mean.defined()) {
+    archive.write("number_scale",
+                  c10::IValue(std::vector<at::Tensor>{scale.mean, scale.deviation}));
+  }
   archive.write("best_weights",
                 c10::IValue(state.history.evaluations.empty() ? copy_weights(*state.model)
                                                               : state.best_weights));

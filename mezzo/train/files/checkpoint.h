@@ -44,14 +44,14 @@ MEZZO_API void check_resumable(const std::string& path, const TrainOptions& writ
 void init_from_checkpoint(const std::string& path, const nn::ModelOptions& options,
                           torch::nn::Module& model);
 
-/// The facts about the whole data set.
+/// The facts about the whole data set; number_scale keeps its default.
 DatasetFacts facts_of(const Dataset& dataset);
 
 /// Writes everything that a run needs to continue bit for bit: weights, optimizer, scaler, random
 /// number generators, history, config. Replaces the file as a whole (replace_file), with a
 /// checksum. Throws IoError.
 void write_checkpoint(const std::string& path, const TrainOptions& options, const Dataset& dataset,
-                      const TrainState& state);
+                      const NumberScale& scale, const TrainState& state);
 
 /// Sets `state`, newly constructed from `options`, to the checkpoint. Throws IoError as
 /// read_checkpoint does; InvalidArgument that lists the fields of config or data that differ. The

@@ -91,6 +91,9 @@ constexpr nn::Normalizations words(nn::Normalization /*kind*/) {
 constexpr OptimizerKinds words(OptimizerKind /*kind*/) {
   return {};
 }
+constexpr LossKinds words(LossKind /*kind*/) {
+  return {};
+}
 constexpr GradientTraffics words(dist::GradientTraffic /*kind*/) {
   return {};
 }
@@ -279,6 +282,8 @@ inline const std::tuple kTraining = {
     field("weight-decay", &TrainOptions::weight_decay, Group::kStep,
           "Weight decay of every parameter", {.in_recipe = true}),
     field("optimizer", &TrainOptions::optimizer, Group::kStep, "Optimizer"),
+    field("loss", &TrainOptions::loss, Group::kStep,
+          "Loss; mse, l1 and huber: of the errors of numbers, in standard deviations"),
     field("loss-factor", &TrainOptions::loss_factor, Group::kStep,
           "Factor on the loss that is minimised; losses are reported without it",
           {.check = is_loss_factor}),

@@ -35,6 +35,32 @@ struct SgdOptimizer {
 };
 using OptimizerKinds = TypeList<AdamOptimizer, AdamWOptimizer, SgdOptimizer>;
 
+/// The training loss.
+enum class LossKind : std::uint8_t {
+  kAutomatic,  ///< cross entropy of a class, binary cross entropy of classes, else kMse
+  kMse,        ///< squares of the errors of numbers
+  kL1,         ///< magnitudes of the errors
+  kHuber,      ///< half their squares up to 1, beyond that their magnitudes less one half
+};
+
+struct AutomaticLoss {
+  static constexpr LossKind kind = LossKind::kAutomatic;
+  static constexpr std::string_view name = "auto";
+};
+struct MseLoss {
+  static constexpr LossKind kind = LossKind::kMse;
+  static constexpr std::string_view name = "mse";
+};
+struct L1Loss {
+  static constexpr LossKind kind = LossKind::kL1;
+  static constexpr std::string_view name = "l1";
+};
+struct HuberLoss {
+  static constexpr LossKind kind = LossKind::kHuber;
+  static constexpr std::string_view name = "huber";
+};
+using LossKinds = TypeList<AutomaticLoss, MseLoss, L1Loss, HuberLoss>;
+
 struct Float32Traffic {
   static constexpr dist::GradientTraffic kind = dist::GradientTraffic::kFloat32;
   static constexpr std::string_view name = "fp32";
@@ -100,6 +126,7 @@ struct TrainOptions {
   OptimizerKind optimizer = OptimizerKind::kAdam;
   amp::Precision precision = amp::Precision::kFloat32;
   LossScale loss_scale = {};
+  LossKind loss = LossKind::kAutomatic;  ///< another one: of numbers
   /// Factor on the loss that is minimised, a normal float32 > 0; reported losses are without it.
   double loss_factor = 1;
   /// Parts of the model (`layer0`, `norm0`, `skip0`, ...) that a 16-bit precision leaves in

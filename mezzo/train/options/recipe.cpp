@@ -35,17 +35,6 @@ double density_of(const Dataset& dataset) {
   return static_cast<double>(nonzero) / static_cast<double>(features.numel());
 }
 
-/// Whether validation scores are defined, without which a run cannot stop early.
-bool can_validate(const Dataset& dataset, const at::Tensor& mask) {
-  if (!mask.any().item<bool>()) return false;
-  if (dataset.metric != Metric::kRocAuc) return true;
-  if (dataset.is_multi_label()) {
-    return classes_with_roc_auc(dataset.labels, mask).any().item<bool>();
-  }
-  const at::Tensor labels = dataset.labels.masked_select(mask);
-  return labels.ne(labels[0]).any().item<bool>();
-}
-
 /// width: of a hidden layer; of gat: of all heads together.
 void set_hidden(TrainOptions& options, std::int64_t width, Normalization normalization) {
   const bool has_hidden_layer = options.layers > 1 && options.model != ModelKind::kSgc;
@@ -165,7 +154,8 @@ TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
   if (options.model == ModelKind::kOwn) keep_model(before, options);
   options.epochs = options.sampling ? 100 : 500;
   options.patience = std::nullopt;
-  if (can_validate(dataset, dataset.split(options.split_index).val)) {
+  // Without validation scores a run cannot stop early.
+  if (is_defined(dataset.metric, dataset.labels, dataset.split(options.split_index).val)) {
     constexpr std::int64_t kFewestEvaluations = 3;
     options.patience = std::max<std::int64_t>(options.sampling ? 20 : 100,
                                               kFewestEvaluations * options.eval_every);

@@ -161,6 +161,92 @@ double micro_f1(const at::Tensor& logits, const at::Tensor& labels, const at::Te
   return all > 0 ? twice_right / all : 0;
 }
 
+namespace {
+
+/// Of the rows in the mask: errors and labels float64 [n, C], 0 where a label is unknown, and how
+/// many of each column are known.
+struct Errors {
+  at::Tensor errors, labels, known, count;
+};
+
+Errors errors_of(const char* op, const at::Tensor& outputs, const at::Tensor& labels,
+                 const at::Tensor& mask) {
+  MEZZO_CHECK(outputs.defined() && outputs.dim() == 2 && labels.defined() &&
+                  labels.is_floating_point() && labels.sizes() == outputs.sizes(),
+              "{}: expected outputs [N, C] and labels float32 [N, C], got {} and {}", op,
+              detail::describe(outputs), detail::describe(labels));
+  const at::Tensor ids = at::zeros({labels.size(0)}, labels.options().dtype(at::kLong));
+  const at::Tensor rows = rows_of(op, "outputs", outputs, 2, ids, mask);
+  const at::Tensor truth = labels.index_select(0, rows).to(at::kDouble);
+  const at::Tensor unknown = truth.isnan();
+  const at::Tensor errors = outputs.detach().index_select(0, rows).to(at::kDouble) - truth;
+  const at::Tensor known = unknown.logical_not();
+  MEZZO_CHECK(known.any().item<bool>(), "{}: no number in the mask is known", op);
+  return {.errors = errors.masked_fill(unknown, 0),
+          .labels = truth.masked_fill(unknown, 0),
+          .known = known,
+          .count = known.sum(0)};
+}
+
+/// The mean over the columns with a known number.
+double mean_of_columns(const at::Tensor& values, const at::Tensor& count) {
+  return values.masked_select(count.gt(0)).mean().item<double>();
+}
+
+}  // namespace
+
+double r2_score(const at::Tensor& outputs, const at::Tensor& labels, const at::Tensor& mask) {
+  const Errors of = errors_of("r2_score", outputs, labels, mask);
+  const at::Tensor mean = of.labels.sum(0) / of.count;
+  const at::Tensor left = of.errors.square().sum(0);
+  const at::Tensor spread =
+      (of.labels - mean).masked_fill(of.known.logical_not(), 0).square().sum(0);
+  const at::Tensor of_constant = left.eq(0).to(at::kDouble);
+  return mean_of_columns(at::where(spread.gt(0), 1 - left / spread, of_constant), of.count);
+}
+
+double mean_absolute_error(const at::Tensor& outputs, const at::Tensor& labels,
+                           const at::Tensor& mask) {
+  const Errors of = errors_of("mean_absolute_error", outputs, labels, mask);
+  return mean_of_columns(of.errors.abs().sum(0) / of.count, of.count);
+}
+
+double root_mean_squared_error(const at::Tensor& outputs, const at::Tensor& labels,
+                               const at::Tensor& mask) {
+  const Errors of = errors_of("root_mean_squared_error", outputs, labels, mask);
+  return mean_of_columns((of.errors.square().sum(0) / of.count).sqrt(), of.count);
+}
+
+double score_of(Metric metric, const at::Tensor& outputs, const at::Tensor& labels,
+                const at::Tensor& mask) {
+  switch (metric) {
+    case Metric::kAccuracy:
+      return accuracy(outputs, labels, mask);
+    case Metric::kMicroF1:
+      return micro_f1(outputs, labels, mask);
+    case Metric::kR2:
+      return r2_score(outputs, labels, mask);
+    case Metric::kMae:
+      return mean_absolute_error(outputs, labels, mask);
+    case Metric::kRmse:
+      return root_mean_squared_error(outputs, labels, mask);
+    case Metric::kRocAuc:
+      break;
+  }
+  if (labels.dim() == 2) return mean_roc_auc(outputs, labels, mask);
+  return roc_auc(outputs.select(1, 1) - outputs.select(1, 0), labels, mask);
+}
+
+bool is_defined(Metric metric, const at::Tensor& labels, const at::Tensor& mask) {
+  if (is_of_numbers(metric)) {
+    return labels.isnan().logical_not_().any(1).logical_and_(mask).any().item<bool>();
+  }
+  if (metric != Metric::kRocAuc) return mask.any().item<bool>();
+  if (labels.dim() == 2) return classes_with_roc_auc(labels, mask).any().item<bool>();
+  const at::Tensor masked = labels.masked_select(mask);
+  return masked.numel() > 0 && at::ne(masked, masked[0]).any().item<bool>();
+}
+
 at::Tensor classes_with_roc_auc(const at::Tensor& labels, const at::Tensor& mask) {
   const at::Tensor rows = mask.unsqueeze(1);
   const auto have = [&](std::int64_t entry) { return labels.eq(entry).logical_and_(rows).any(0); };

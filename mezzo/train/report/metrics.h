@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
+#include "mezzo/data/dataset.h"
 
 namespace mezzo {
 
@@ -50,6 +51,31 @@ MEZZO_API double micro_f1(const at::Tensor& logits, const at::Tensor& labels,
 /// that counts is NaN.
 MEZZO_API double mean_roc_auc(const at::Tensor& logits, const at::Tensor& labels,
                               const at::Tensor& mask);
+
+// For numbers. outputs: floating [N, C]; labels: float32 [N, C], NaN if unknown; mask: bool [N];
+// all on one device. Computed in float64; a metric of several columns is the mean over them. All
+// synchronise, and throw InvalidArgument for other shapes and dtypes and if no number in the mask
+// is known. NaN if an output that counts is.
+
+/// 1 - (sum of squared errors) / (sum of squared distances from the mean of the column): 1 is
+/// perfect, 0 is what the mean reaches. Of a column of equal numbers: 1 if all errors are 0, else
+/// 0, as in scikit-learn.
+MEZZO_API double r2_score(const at::Tensor& outputs, const at::Tensor& labels,
+                          const at::Tensor& mask);
+/// The mean magnitude of the errors.
+MEZZO_API double mean_absolute_error(const at::Tensor& outputs, const at::Tensor& labels,
+                                     const at::Tensor& mask);
+/// The root of the mean squared error.
+MEZZO_API double root_mean_squared_error(const at::Tensor& outputs, const at::Tensor& labels,
+                                         const at::Tensor& mask);
+
+/// The metric of the nodes in the mask. ROC AUC of int64 labels takes the difference of the two
+/// logits. Throws as the functions above, if not is_defined().
+MEZZO_API double score_of(Metric metric, const at::Tensor& outputs, const at::Tensor& labels,
+                          const at::Tensor& mask);
+/// Whether the nodes in the mask have a score: there is one and, for ROC AUC, two classes (of
+/// multi-label data: in some column; of numbers: some are known). Synchronises.
+MEZZO_API bool is_defined(Metric metric, const at::Tensor& labels, const at::Tensor& mask);
 
 /// bool [C], on the CPU: the classes that count in mean_roc_auc() of the same labels and mask.
 /// Checks nothing.

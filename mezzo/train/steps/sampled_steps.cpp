@@ -32,15 +32,16 @@ constexpr auto kEdgeWeightColumn = "edge_weights";
 struct BatchRows {
   at::Tensor features;
   at::Tensor rows;     ///< int64 [n]: the rows of the logits with a label; undefined: all
-  at::Tensor labels;   ///< int64 [n], or uint8 [n, C] for multi-label data
+  at::Tensor labels;   ///< rows of Problem::targets
   at::Tensor weights;  ///< float32 [n]: the loss is a weighted sum; undefined: a mean
   at::Tensor counts;   ///< float32 [n]: how often each row counts in the mean; undefined: once
 };
 
-at::Tensor batch_loss(const at::Tensor& logits, const BatchRows& batch) {
+at::Tensor batch_loss(const at::Tensor& logits, const BatchRows& batch, LossKind loss) {
   const at::Tensor labelled = batch.rows.defined() ? logits.index_select(0, batch.rows) : logits;
-  if (!batch.weights.defined() && !batch.counts.defined()) return loss_of(labelled, batch.labels);
-  const at::Tensor losses = row_losses(labelled, batch.labels);
+  if (!batch.weights.defined() && !batch.counts.defined())
+    return loss_of(labelled, batch.labels, loss);
+  const at::Tensor losses = row_losses(labelled, batch.labels, loss);
   if (batch.weights.defined()) return (losses * batch.weights).sum();
   return (losses * batch.counts).sum() / (terms_of_rows(batch.labels) * batch.counts).sum();
 }
@@ -182,7 +183,7 @@ class LoaderSteps : public EpochSteps {
     if (batch.labels.size(0) == 0) return {};  // only subgraphs, which need one process
     const auto loss = [&] {
       return batch_loss(logits_of(state, item, in_precision(batch.features, options_.precision)),
-                        batch);
+                        batch, options_.loss);
     };
     const StepResult result = take_step(state, options_, share_of(batch), loss, meanwhile);
     if (controlled_ && !result.skipped) controlled_->update();
@@ -218,7 +219,7 @@ class LoaderSteps : public EpochSteps {
 Graph graph_of(const Problem& problem) {
   Graph graph(problem.topology);
   graph.ndata()[kFeatureColumn] = problem.features;
-  graph.ndata()[kLabelColumn] = problem.labels;
+  graph.ndata()[kLabelColumn] = problem.targets;
   graph.ndata()[kTrainColumn] = problem.masks.train;
   if (problem.node_ids.defined()) graph.ndata()[kIdColumn] = problem.node_ids;
   return graph;

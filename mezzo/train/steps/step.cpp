@@ -15,7 +15,7 @@ TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
   const at::Tensor rows = problem.masks.train.nonzero().squeeze(1);
   MEZZO_CHECK(rows.numel() > 0, "dataset {}: split {} has no training nodes", dataset.name,
               options.split_index);
-  return {.rows = rows, .labels = problem.labels.index_select(0, rows)};
+  return {.rows = rows, .labels = problem.targets.index_select(0, rows)};
 }
 
 at::Tensor scaled_backward(amp::Precision precision, at::Device device, amp::GradScaler& scaler,
@@ -42,10 +42,11 @@ at::Tensor backward_of(TrainState& state, const TrainOptions& options,
   return value.detach();
 }
 
-at::Tensor full_graph_loss(TrainState& state, const Problem& problem, const TrainingNodes& nodes) {
+at::Tensor full_graph_loss(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
+                           LossKind loss) {
   const at::Tensor logits =
       state.model->forward({problem.topology, problem.edge_weight}, problem.features);
-  return loss_of(logits.index_select(0, nodes.rows), nodes.labels);
+  return loss_of(logits.index_select(0, nodes.rows), nodes.labels, loss);
 }
 
 }  // namespace
@@ -73,8 +74,8 @@ StepResult read_step(const at::Tensor& numbers) {
 
 at::Tensor queue_train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
                             const TrainOptions& options) {
-  const at::Tensor loss =
-      backward_of(state, options, [&] { return full_graph_loss(state, problem, nodes); });
+  const at::Tensor loss = backward_of(
+      state, options, [&] { return full_graph_loss(state, problem, nodes, options.loss); });
   state.scaler.step(*state.optimizer);
   return finish_step(state.scaler, *state.optimizer, loss);
 }
@@ -101,7 +102,8 @@ StepResult take_step(TrainState& state, const TrainOptions& options, const LossS
 
 StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
                       const TrainOptions& options) {
-  return take_step(state, options, {}, [&] { return full_graph_loss(state, problem, nodes); });
+  return take_step(state, options, {},
+                   [&] { return full_graph_loss(state, problem, nodes, options.loss); });
 }
 
 }  // namespace mezzo

@@ -14,10 +14,10 @@
 
 namespace mezzo {
 
-/// The training nodes and their labels.
+/// The training nodes and their targets.
 struct TrainingNodes {
   at::Tensor rows;    ///< int64 [n], their ids
-  at::Tensor labels;  ///< int64 [n], or uint8 [n, C] for multi-label data
+  at::Tensor labels;  ///< these rows of Problem::targets
 };
 
 /// The training nodes of `problem`, the result of make_problem(dataset, options). Throws

@@ -65,9 +65,10 @@ void read_result(const json& row, Trial& trial) {
 }
 
 /// Whether trial `a` is better than `b`, which has a score.
-bool is_better(const Trial& a, const Trial& b) {
-  const auto rank = [](const Trial& trial) {
-    return std::tuple(trial.epochs, trial.score, -trial.candidate);
+bool is_better_trial(Metric metric, const Trial& a, const Trial& b) {
+  const auto rank = [metric](const Trial& trial) {
+    return std::tuple(trial.epochs, is_error(metric) ? -trial.score : trial.score,
+                      -trial.candidate);
   };
   return !std::isnan(a.score) && rank(a) > rank(b);
 }
@@ -106,6 +107,10 @@ class Search {
   void record_trial(Trial& trial);
   void measure(Trial& trial);
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
+
+  bool is_better(const Trial& a, const Trial& b) const {
+    return is_better_trial(dataset_.metric, a, b);
+  }
 
   const Dataset& dataset_;
   TuneOptions options_;
@@ -278,7 +283,8 @@ std::vector<Trial> Search::first_rung() {
 std::vector<Trial> Search::next_rung(std::vector<Trial> before, std::size_t rung) {
   const std::size_t share = (before.size() + kShareThatGoesOn - 1) / kShareThatGoesOn;
   std::erase_if(before, [](const Trial& trial) { return std::isnan(trial.score); });
-  std::sort(before.begin(), before.end(), is_better);
+  std::sort(before.begin(), before.end(),
+            [this](const Trial& a, const Trial& b) { return is_better(a, b); });
   std::vector<Trial> trials;
   for (std::size_t i = 0; i < before.size(); ++i) {
     Trial& trial = before[i];

@@ -27,6 +27,26 @@ TEST_F(CsvFolder, is_read_with_its_ids_in_ascending_order) {
   EXPECT_EQ(integers_of(data.test_masks), (std::vector<std::int64_t>{0, 0, 0}));
 }
 
+TEST_F(CsvFolder, labels_that_are_no_integers_are_numbers) {
+  write("nodes.csv", "id,label,split,f0\n2,1.5,train,1\n5,-2,val,3\n9,,,5\n");
+  const Dataset data = read();
+  EXPECT_EQ(data.task(), Task::kNodeRegression);
+  EXPECT_EQ(data.metric, Metric::kR2);
+  EXPECT_EQ(data.num_classes, 1);
+  EXPECT_EQ(data.labels.sizes(), (std::vector<std::int64_t>{3, 1}));
+  EXPECT_EQ(floats_of(data.labels.nan_to_num(99)), (std::vector<float>{1.5F, -2, 99}));
+  EXPECT_EQ(integers_of(data.has_label()), (std::vector<std::int64_t>{1, 1, 0}));
+}
+
+TEST_F(CsvFolder, the_task_says_whether_integers_are_numbers) {
+  const Dataset data = load_dataset(root(), {.task = Task::kNodeRegression});
+  EXPECT_EQ(floats_of(data.labels.nan_to_num(99)), (std::vector<float>{1, 0, 99}));
+  EXPECT_THROWS(InvalidArgument, test::fragments("task", "node-class"),
+                load_dataset(root(), {.task = Task::kNodeClasses}));
+  write("nodes.csv", "id,label,f0\n2,cat,1\n5,dog,2\n9,cat,3\n");
+  EXPECT_THROWS(IoError, "cat", load_dataset(root(), {.task = Task::kNodeRegression}));
+}
+
 TEST_F(CsvFolder, lines_in_any_order_give_the_same) {
   const Dataset expected = read();
   write("nodes.csv", "id,label,split,f0,f1\r\n9,,,5,6\r\n2, 1, train, 1, 2\r\n5,0,val,3,4.5\r\n");

@@ -298,5 +298,31 @@ TEST_F(NpyFolder, meta_is_checked) {
   EXPECT_THROWS(IoError, "1 class names for 2 classes", load());
 }
 
+TEST_F(NpyFolder, labels_that_are_floats_are_numbers) {
+  folder_.write("labels.npy", npy_float32({3}, {0.5F, -3, std::nanf("")}));
+  const Dataset data = load();
+  EXPECT_EQ(data.task(), Task::kNodeRegression);
+  EXPECT_EQ(data.metric, Metric::kR2);
+  EXPECT_EQ(data.labels.sizes(), (std::vector<std::int64_t>{3, 1}));
+  EXPECT_EQ(data.labels[0].item<float>(), 0.5F);
+  EXPECT_FALSE(data.test_masks.any().item<bool>());  // the number of node 2 is unknown
+  folder_.write("meta.json", R"({"metric": "MAE"})");
+  EXPECT_EQ(load().metric, Metric::kMae);
+  folder_.write("meta.json", R"({"metric": "accuracy"})");
+  EXPECT_THROWS(IoError, test::fragments("accuracy", "labels"), load());
+  EXPECT_TRUE(refused("labels.npy", npy_float32({3}, {0.5F, -3, INFINITY}), "inf"));
+  EXPECT_TRUE(refused("labels.npy", npy_float32({3}, {NAN, NAN, NAN}), "no node has a number"));
+}
+
+TEST_F(NpyFolder, the_task_decides_what_columns_of_zeros_and_ones_are) {
+  folder_.write("labels.npy", npy_float32({3, 2}, {0, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(load().task(), Task::kNodeClasses);
+  EXPECT_EQ(load({.task = Task::kNodeRegression}).task(), Task::kNodeRegression);
+  folder_.write("meta.json", R"({"task": "node-regression"})");
+  EXPECT_EQ(load().task(), Task::kNodeRegression);
+  EXPECT_EQ(load({.task = Task::kNodeClasses}).task(), Task::kNodeClasses);
+  EXPECT_TRUE(refused("meta.json", R"({"task": "edges"})", "node-regression"));
+}
+
 }  // namespace
 }  // namespace mezzo::test

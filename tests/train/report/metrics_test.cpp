@@ -249,5 +249,44 @@ TEST(Metrics, wrong_columns_of_several_labels_are_refused) {
   }
 }
 
+/// Column 0: numbers 1 to 4, errors 1, 1, -1, 3; column 1: two known numbers, errors 0 and 2.
+const at::Tensor kNumbers = at::tensor({1.0, 7.0, 2.0, kNaN, 3.0, 9.0, 4.0, kNaN}).view({4, 2});
+const at::Tensor kGuesses = at::tensor({2.0, 7.0, 3.0, 0.0, 2.0, 11.0, 7.0, kNaN}).view({4, 2});
+
+TEST(Regression, metrics_are_means_over_the_columns_of_their_known_numbers) {
+  const at::Tensor numbers = kNumbers.to(at::kFloat), all = bools({1, 1, 1, 1});
+  // Squared distances from the mean: 5 and 2.
+  EXPECT_EQ(r2_score(kGuesses, numbers, all), ((1 - 12.0 / 5) + (1 - 4.0 / 2)) / 2);
+  EXPECT_EQ(mean_absolute_error(kGuesses, numbers, all), (6.0 / 4 + 2.0 / 2) / 2);
+  EXPECT_EQ(root_mean_squared_error(kGuesses, numbers, all), (std::sqrt(3.0) + std::sqrt(2.0)) / 2);
+  // The second column has no known number here.
+  EXPECT_EQ(mean_absolute_error(kGuesses, numbers, bools({0, 1, 0, 1})), 2);
+}
+
+TEST(Regression, r2_of_equal_numbers_is_one_only_without_errors) {
+  const at::Tensor numbers = at::full({3, 1}, 2.0F), all = bools({1, 1, 1});
+  EXPECT_EQ(r2_score(numbers, numbers, all), 1);
+  EXPECT_EQ(r2_score(numbers + 1, numbers, all), 0);
+}
+
+TEST(Regression, an_output_that_is_nan_makes_the_metric_nan) {
+  const at::Tensor numbers = at::ones({2, 1}), outputs = at::tensor({1.0, kNaN}).view({2, 1});
+  for (const Metric metric : {Metric::kR2, Metric::kMae, Metric::kRmse}) {
+    EXPECT_TRUE(std::isnan(score_of(metric, outputs, numbers, bools({1, 1}))));
+    EXPECT_FALSE(std::isnan(score_of(metric, outputs, numbers, bools({1, 0}))));
+  }
+}
+
+TEST(Regression, metrics_refuse_other_labels_and_masks_without_known_numbers) {
+  const at::Tensor all = bools({1, 1, 1, 1});
+  EXPECT_THROWS(InvalidArgument, "labels",
+                mean_absolute_error(kGuesses, kNumbers.to(at::kLong), all));
+  EXPECT_THROWS(InvalidArgument, "[N, C]", r2_score(kGuesses, kNumbers.narrow(1, 0, 1), all));
+  const at::Tensor unknown = at::full({4, 2}, kNaN);
+  EXPECT_THROWS(InvalidArgument, "no number", r2_score(kGuesses, unknown, all));
+  EXPECT_FALSE(is_defined(Metric::kR2, unknown, all));
+  EXPECT_TRUE(is_defined(Metric::kR2, kNumbers, all));
+}
+
 }  // namespace
 }  // namespace mezzo

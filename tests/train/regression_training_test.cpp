@@ -1,0 +1,127 @@
+
+
+#include "mezzo/train/files/checkpoint.h"
+#include "mezzo/train/problem.h"
+#include "mezzo/train/trained_model.h"
+#include "mezzo/train/trainer.h"
+
+#include "support/npy_writer.h"
+#include "support/tolerance.h"
+#include "train/checkpoints.h"
+#include "train/mini_batches.h"
+#include "train/synthetic.h"
+
+namespace mezzo {
+namespace {
+
+using test::rings_of_numbers;
+
+TrainOptions regression_options() {
+  TrainOptions options = test::quick_options();
+  options.model = nn::ModelKind::kSage;
+  options.epochs = 100;
+  options.dropout = 0;
+  options.learning_rate = 0.03;
+  return options;
+}
+
+TEST(RegressionTraining, the_full_graph_learns_numbers_in_each_precision_with_each_loss) {
+  for (const amp::Precision precision :
+       {amp::Precision::kFloat32, amp::Precision::kBFloat16, amp::Precision::kFloat16}) {
+    mezzo::detail::for_each(LossKinds{}, [&]<class Loss>() {
+      SCOPED_TRACE(std::string(amp::to_string(precision)) + " " + std::string(Loss::name));
+      TrainOptions options = regression_options();
+      options.precision = precision;
+      options.loss = Loss::kind;
+      const TrainReport report = train(rings_of_numbers(), options);
+      EXPECT_EQ(report.metric, "r2");
+      EXPECT_GT(report.best.val, 0.9);
+      EXPECT_GT(report.last.test, 0.9);
+      EXPECT_LT(report.train_loss, report.losses.front());
+    });
+  }
+}
+
+TEST(RegressionTraining, every_sampler_learns_numbers) {
+  const Dataset data = rings_of_numbers();
+  mezzo::detail::for_each(SamplerKinds{}, [&]<class Sampler>() {
+    SCOPED_TRACE(std::string(Sampler::name));
+    TrainOptions options = regression_options();
+    options.sampling = test::sampled_options(Sampler::kind).sampling;
+    EXPECT_GT(TrainReport(train(data, options)).best.val, 0.9);
+  });
+}
+
+TEST(RegressionTraining, the_best_epoch_has_the_smallest_error) {
+  TrainOptions options = regression_options();
+  const TrainReport report = train(rings_of_numbers(Metric::kMae), options);
+  EXPECT_EQ(report.metric, "mae");
+  for (const EvaluationRecord& one : report.evaluations) {
+    EXPECT_GE(one.scores.val, report.best.val);
+    EXPECT_FALSE(one.epoch < report.best_epoch && one.scores.val == report.best.val);
+  }
+  EXPECT_LT(report.best.val, report.evaluations.front().scores.val);
+}
+
+TEST(RegressionTraining, numbers_are_learnt_in_deviations_from_the_mean_of_the_training_nodes) {
+  const Dataset data = rings_of_numbers();
+  const Problem problem = make_problem(data, regression_options());
+  const at::Tensor train = problem.masks.train.nonzero().squeeze(1);
+  const at::Tensor targets = problem.targets.index_select(0, train).to(at::kDouble);
+  for (std::int64_t c = 0; c < 2; ++c) {
+    const at::Tensor column = targets.select(1, c);
+    const at::Tensor known = column.masked_select(column.isnan().logical_not());
+    const auto count = static_cast<double>(known.numel());
+    // Float32 numbers of up to about 10 deviations.
+    EXPECT_NEAR(known.mean().item<double>(), 0, 1e-5);
+    EXPECT_NEAR(known.square().sum().item<double>() / count, 1, 1e-5);
+  }
+  EXPECT_TRUE(at::equal(problem.labels.nan_to_num(), data.labels.nan_to_num()));
+}
+
+TEST(RegressionTraining, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
+  const test::TempFolder folder;
+  const Dataset data = rings_of_numbers();
+  TrainOptions options = regression_options();
+  options.checkpoint = folder.path("whole");
+  const TrainReport whole = train(data, options);
+  options.epochs = 40;
+  options.checkpoint = folder.path("part");
+  train(data, options);
+  options.epochs = 100;
+  options.resume = folder.path("part");
+  EXPECT_EQ(train(data, options).losses, whole.losses);
+
+  const TrainedModel trained = load_checkpoint(folder.path("whole"));
+  EXPECT_EQ(trained.data.task, Task::kNodeRegression);
+  EXPECT_EQ(evaluate(data, trained).val, whole.best.val);
+  const Predictions predictions = predict(data, trained);
+  EXPECT_FALSE(predictions.classes.defined());
+  EXPECT_TRUE(at::equal(predictions.numbers, trained.logits(data)));
+  const at::Tensor errors = (predictions.numbers - data.labels).select(1, 0).abs();
+  EXPECT_LT(errors.mean().item<double>(), 1000);  // of numbers around 5000
+  const Predictions some = predict(data, trained, at::tensor({7, 3}, at::kLong));
+  EXPECT_TRUE(at::allclose(some.numbers, predictions.numbers.index_select(0, some.nodes), 1e-4));
+
+  write_csv(folder.path("p.csv"), predictions);
+  EXPECT_EQ(test::read_file(folder.path("p.csv")).rfind("node,y0,y1\n0,", 0), 0U);
+  write_npy(folder.path("p.npy"), predictions);
+  const auto* bytes = static_cast<const char*>(predictions.numbers.const_data_ptr());
+  EXPECT_EQ(test::read_file(folder.path("p.npy")),
+            test::npy("<f4", {40, 2}, std::string(bytes, predictions.numbers.nbytes())));
+}
+
+TEST(RegressionTraining, options_for_classes_are_refused) {
+  const Dataset data = rings_of_numbers();
+  TrainOptions options = regression_options();
+  options.capture = true;
+  EXPECT_THROWS(InvalidArgument, test::fragments("capture", "node-regression"),
+                make_problem(data, options));
+  options = regression_options();
+  options.loss = LossKind::kHuber;
+  EXPECT_THROWS(InvalidArgument, test::fragments("loss: huber", "node-class"),
+                make_problem(test::two_rings(), options));
+}
+
+}  // namespace
+}  // namespace mezzo
