@@ -116,7 +116,7 @@ void Axis::set_log(double low, double high) {
                         [high](double candidate) { return candidate >= high * (1 - kNear); });
   const auto add = [this](double value) {
     if (value < low_ * (1 - kNear) || value > high_ * (1 + kNear)) return;
-    ticks_.push_back({value, fmt::format("{:.3g}", value)});
+    ticks_.push_back({value, tick_text(value, value)});
   };
   for (const double candidate : candidates) add(candidate);
   if (ticks_.size() <= kMostLabels) return;
