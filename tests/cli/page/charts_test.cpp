@@ -99,6 +99,7 @@ TEST(Charts, wide_ranges_are_logarithmic) {
   const std::string svg = draw(line_chart({{"", {1, 2}, {0.01, 1}, {}}}));
   EXPECT_TRUE(contains(svg, "ms, log scale"));
   EXPECT_TRUE(contains(svg, ">0.1</text>"));
+  EXPECT_TRUE(contains(draw(line_chart({{"", {1, 2}, {1, 1000}, {}}})), ">1000</text>"));
   EXPECT_FALSE(contains(draw(line_chart({{"", {1, 2}, {0, 100}, {}}})), "log scale"));
   LineChart scales = line_chart({{"", {1, 2}, {65536, 32768}, {}}});
   scales.scale = Scale::kPowersOfTwo;
