@@ -19,14 +19,14 @@ std::string hex(const std::string& bytes) {
   return text;
 }
 
-std::string contents(const std::string& path) {
+std::string bytes_of_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// The payloads of the records; fails for a length that does not fit.
 std::vector<std::string> payloads(const std::string& path) {
-  const std::string bytes = contents(path);
+  const std::string bytes = bytes_of_file(path);
   constexpr std::size_t kHead = 12, kTail = 4;
   std::vector<std::string> all;
   for (std::size_t at = 0; at < bytes.size();) {
