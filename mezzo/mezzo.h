@@ -26,6 +26,7 @@
 #include "mezzo/dist/sharded_features.h"
 #include "mezzo/dist/sync_batch_norm.h"
 #include "mezzo/graph/graph.h"
+#include "mezzo/graph/points/points.h"
 #include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/message_passing/fn.h"
 #include "mezzo/message_passing/update_all.h"

@@ -28,23 +28,6 @@ const Frame& edges_of(const Graph& graph) {
   return graph.edata();
 }
 
-Counts check_counts(std::string_view operation, std::string_view name, const at::Tensor& counts,
-                    std::string_view what, std::int64_t expected) {
-  const at::Tensor host = detail::check_vector(operation, name, counts).cpu().to(at::kLong);
-  const auto* data = host.const_data_ptr<std::int64_t>();
-  const Counts sizes(data, data + host.numel());
-  std::int64_t rest = expected;
-  for (const std::int64_t size : sizes) {
-    MEZZO_CHECK(size >= 0, "{}: expected {} of at least 0, got {}", operation, name, size);
-    MEZZO_CHECK(size <= rest, "{}: expected {} that sum to the graph's {} {}, got more", operation,
-                name, expected, what);
-    rest -= size;
-  }
-  MEZZO_CHECK(rest == 0, "{}: expected {} that sum to the graph's {} {}, got {}", operation, name,
-              expected, what, expected - rest);
-  return sizes;
-}
-
 /// The first id of each part: int64 [number of parts] on `device`.
 at::Tensor offsets_of(const at::Tensor& counts, at::Device device) {
   return (counts.cumsum(0) - counts).to(device);
@@ -203,10 +186,30 @@ Columns rows_of(const Frame& frame, std::int64_t begin, std::int64_t count) {
 
 }  // namespace
 
+std::vector<std::int64_t> detail::check_counts(std::string_view operation, std::string_view name,
+                                               const at::Tensor& counts, std::string_view what,
+                                               std::int64_t expected) {
+  const at::Tensor host = check_vector(operation, name, counts).cpu().to(at::kLong);
+  const auto* data = host.const_data_ptr<std::int64_t>();
+  Counts sizes(data, data + host.numel());
+  std::int64_t rest = expected;
+  for (const std::int64_t size : sizes) {
+    MEZZO_CHECK(size >= 0, "{}: expected {} of at least 0, got {}", operation, name, size);
+    MEZZO_CHECK(size <= rest, "{}: expected {} that sum to {}, got more", operation, name, what);
+    rest -= size;
+  }
+  MEZZO_CHECK(rest == 0, "{}: expected {} that sum to {}, got {}", operation, name, what,
+              expected - rest);
+  return sizes;
+}
+
 detail::BatchCounts detail::check_batch(std::string_view operation, const Graph& graph,
                                         const at::Tensor& num_nodes, const at::Tensor& num_edges) {
-  BatchCounts counts{check_counts(operation, "num_nodes", num_nodes, "nodes", graph.num_nodes()),
-                     check_counts(operation, "num_edges", num_edges, "edges", graph.num_edges())};
+  const std::int64_t nodes = graph.num_nodes(), edges = graph.num_edges();
+  BatchCounts counts{check_counts(operation, "num_nodes", num_nodes,
+                                  fmt::format("the graph's {} nodes", nodes), nodes),
+                     check_counts(operation, "num_edges", num_edges,
+                                  fmt::format("the graph's {} edges", edges), edges)};
   MEZZO_CHECK(counts.num_nodes.size() == counts.num_edges.size() && !counts.num_nodes.empty(),
               "{}: expected as many num_nodes as num_edges, at least one, got {} and {}", operation,
               counts.num_nodes.size(), counts.num_edges.size());

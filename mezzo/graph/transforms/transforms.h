@@ -163,6 +163,13 @@ struct BatchCounts {
   std::vector<std::int64_t> num_nodes, num_edges;
 };
 
+/// Returns the counts. Throws InvalidArgument that starts with `operation` unless they are an
+/// integer vector, not negative, that sums to `expected`; what: that number with its unit. Not
+/// exported.
+std::vector<std::int64_t> check_counts(std::string_view operation, std::string_view name,
+                                       const at::Tensor& counts, std::string_view what,
+                                       std::int64_t expected);
+
 /// Throws InvalidArgument that starts with `operation` unless the counts are valid part sizes of
 /// `graph` (see unbatch). Synchronises if the counts are on CUDA. Not exported.
 BatchCounts check_batch(std::string_view operation, const Graph& graph, const at::Tensor& num_nodes,
