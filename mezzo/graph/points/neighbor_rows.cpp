@@ -212,10 +212,12 @@ void search_by_products(const Cloud& cloud, const NeighborQuery& query, Neighbor
   const auto scan = [&](std::int64_t i, std::int64_t left, const at::Tensor& products,
                         Nearest& nearest) {
     const auto* const product = products.const_data_ptr<double>();
+    const auto limit = [&] { return nearest.worstDist() + slack - norm[i]; };
+    double most = limit();
     for (std::int64_t j = left; j < left + products.size(0); ++j) {
-      const double least = norm[i] + norm[j] - 2 * product[j - left] - slack;
-      if (least > nearest.worstDist()) continue;
+      if (norm[j] - 2 * product[j - left] > most) continue;
       nearest.addPoint(cloud.squared_distance(i, j), static_cast<std::uint32_t>(j));
+      most = limit();
     }
   };
   for_each_task(num_tasks(count), [&](std::int64_t task) {

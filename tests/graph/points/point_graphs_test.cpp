@@ -98,6 +98,7 @@ std::vector<NamedPoints> named_points(at::ScalarType dtype) {
           {"grid of few values, d = 2", integers({300, 2}, dtype, 8)},
           {"grid of few values, d = 3", integers({300, 3}, dtype, 9) * 0.1},
           {"grid of few values, d = 5", integers({300, 5}, dtype, 10, -1, 1)},
+          {"grid of few values, d = 12", integers({200, 12}, dtype, 12, 0, 1) * 0.1},
           {"all equal", at::ones({100, 3}, on_device(dtype))},
           {"line", line.to(dtype)},
           {"many scales", scales.to(dtype)}};
@@ -232,6 +233,11 @@ void expect_nearest(const at::Tensor& points, const std::vector<Edge>& edges, st
   }
 }
 
+TEST(KnnGraph, of_many_points_in_many_dimensions_is_exact) {
+  const at::Tensor points = integers({9000, 12}, at::kFloat, 16, 0, 3) * 0.1;
+  expect_nearest(points, edges(knn_graph(points, 8)), 8);
+}
+
 // Graphs large enough for several tasks of one graph, and tasks of several graphs.
 TEST(PointGraphs, are_the_same_on_any_number_of_threads) {
   const at::Tensor points =
@@ -254,11 +260,13 @@ TEST(PointGraphs, are_the_same_on_any_number_of_threads) {
 }
 
 TEST(PointGraphs, of_far_and_tiny_coordinates_are_exact) {
-  for (const double scale : {1e-320, 1e-170, 1e-150, 1e100, 1e152}) {
-    const at::Tensor points = integers({100, 3}, at::kDouble, 11) * scale;
-    EXPECT_EQ(edges(knn_graph(points, 5)), Pairs(points).edges({.count = 5})) << scale;
-    const at::Tensor far = integers({100, 3}, at::kDouble, 12) * 0.1 + scale;
-    EXPECT_EQ(edges(knn_graph(far, 5)), Pairs(far).edges({.count = 5})) << scale;
+  for (const std::int64_t dimensions : {3, 12}) {
+    for (const double scale : {1e-320, 1e-170, 1e-150, 1e100, 1e152}) {
+      const at::Tensor points = integers({100, dimensions}, at::kDouble, 11) * scale;
+      EXPECT_EQ(edges(knn_graph(points, 5)), Pairs(points).edges({.count = 5})) << scale;
+      const at::Tensor far = integers({100, dimensions}, at::kDouble, 12) * 0.1 + scale;
+      EXPECT_EQ(edges(knn_graph(far, 5)), Pairs(far).edges({.count = 5})) << scale;
+    }
   }
 }
 
