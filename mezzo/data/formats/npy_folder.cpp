@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "mezzo/core/parse.h"
 #include "mezzo/data/formats.h"
 #include "mezzo/data/json_file.h"
 #include "mezzo/data/npy/npy.h"
@@ -81,7 +80,7 @@ Meta read_meta(const fs::path& folder) {
   meta.num_classes = count_of(root, "num_classes", where);
   meta.metric = metric_of(text_of(root, "metric", where), where);
   if (const std::optional<std::string> task = text_of(root, "task", where)) {
-    meta.task = parse(Tasks{}, where + ": task", *task);
+    meta.task = parse_in_file(Tasks{}, where + ": task", *task);
   }
   if (root.contains("class_names")) {
     meta.class_names = strings_of(root["class_names"], "class_names", where);

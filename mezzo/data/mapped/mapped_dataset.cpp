@@ -10,7 +10,6 @@
 #include <c10/core/ScalarType.h>
 #include <fmt/ranges.h>
 
-#include "mezzo/core/parse.h"
 #include "mezzo/data/formats.h"
 #include "mezzo/data/json_file.h"
 #include "mezzo/data/npy/mapped_file.h"
@@ -80,11 +79,7 @@ class ManifestParser {
   }
 
   Metric metric() const {
-    try {
-      return mezzo::parse(Metrics{}, "metric", text(root_, "metric"));
-    } catch (const InvalidArgument& fault) {
-      throw IoError(where_ + ": " + fault.what());
-    }
+    return parse_in_file(Metrics{}, where_ + ": metric", text(root_, "metric"));
   }
 
   std::optional<FolderPart> part() const {

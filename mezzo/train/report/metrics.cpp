@@ -201,7 +201,7 @@ double r2_score(const at::Tensor& outputs, const at::Tensor& labels, const at::T
   const at::Tensor left = of.errors.square().sum(0);
   const at::Tensor spread =
       (of.labels - mean).masked_fill(of.known.logical_not(), 0).square().sum(0);
-  const at::Tensor of_constant = left.eq(0).to(at::kDouble);
+  const at::Tensor of_constant = at::where(left.eq(0), 1, 0 * left);  // NaN stays
   return mean_of_columns(at::where(spread.gt(0), 1 - left / spread, of_constant), of.count);
 }
 

@@ -43,6 +43,9 @@ TEST_F(CsvFolder, the_task_says_whether_integers_are_numbers) {
   EXPECT_EQ(floats_of(data.labels.nan_to_num(99)), (std::vector<float>{1, 0, 99}));
   EXPECT_THROWS(InvalidArgument, test::fragments("task", "node-class"),
                 load_dataset(root(), {.task = Task::kNodeClasses}));
+  write("nodes.csv", "id,label,f0\n2,0.5,1\n5,0,2\n9,0,3\n");
+  EXPECT_THROWS(IoError, test::fragments("nodes.csv:2: ", "0.5"),
+                load_dataset(root(), {.task = Task::kNodeClass}));
   write("nodes.csv", "id,label,f0\n2,cat,1\n5,dog,2\n9,cat,3\n");
   EXPECT_THROWS(IoError, "cat", load_dataset(root(), {.task = Task::kNodeRegression}));
 }
@@ -145,7 +148,6 @@ TEST_F(CsvFolder, faults_of_the_nodes_are_io_errors_with_their_line) {
       refused("nodes.csv", nodes("2,0,train,x\n5,0,,1\n9,0,,1\n"), {"nodes.csv:2: ", "'x'"}));
   EXPECT_TRUE(
       refused("nodes.csv", nodes("2,0,,inf\n5,0,,1\n9,0,,1\n"), {"nodes.csv:2: ", "finite"}));
-  EXPECT_TRUE(refused("nodes.csv", nodes("2,0.5,,1\n5,0,,1\n9,0,,1\n"), {"nodes.csv:2: ", "0.5"}));
   EXPECT_TRUE(
       refused("nodes.csv", nodes("2,0,dev,1\n5,0,,1\n9,0,,1\n"), {"nodes.csv:2: ", "'dev'"}));
   EXPECT_TRUE(refused("nodes.csv", nodes("2,0,,1\n5,0,,1\n2,0,,1\n"), {"node 2 occurs twice"}));

@@ -228,7 +228,8 @@ TEST_F(NpyFolder, labels_are_checked) {
   EXPECT_TRUE(refused("labels.npy", npy_int64({0}, {}), "one label a node"));
   EXPECT_TRUE(refused("labels.npy", npy_int64({3, 2}, {0, 1, 0, 2, 0, 0}),
                       "node 1 has 2 for class 1, expected 0 or 1"));
-  EXPECT_TRUE(refused("labels.npy", npy_float32({3}, {0, 1, 1}), "expected integers"));
+  folder_.write("labels.npy", npy_float32({3}, {0, 1, 1}));
+  EXPECT_THROWS(IoError, "expected integers", load({.task = Task::kNodeClass}));
 }
 
 TEST_F(NpyFolder, sparse_features_are_checked) {
@@ -300,6 +301,7 @@ TEST_F(NpyFolder, meta_is_checked) {
 
 TEST_F(NpyFolder, labels_that_are_floats_are_numbers) {
   folder_.write("labels.npy", npy_float32({3}, {0.5F, -3, std::nanf("")}));
+  folder_.write("meta.json", "{}");
   const Dataset data = load();
   EXPECT_EQ(data.task(), Task::kNodeRegression);
   EXPECT_EQ(data.metric, Metric::kR2);

@@ -188,7 +188,7 @@ TEST_F(MappedDataset, wrong_manifests_are_named) {
   EXPECT_TRUE(refused_with("/num_nodes", 1LL << 60, "'num_nodes'"));
   EXPECT_TRUE(refused_with("/num_edges", "4", "'num_edges'"));
   EXPECT_TRUE(refused_with("/num_classes", 1'000'000'000'000LL, "num_classes is 1000000000000"));
-  EXPECT_TRUE(refused_with("/metric", "f1", "metric 'f1'"));
+  EXPECT_TRUE(refused_with("/metric", "f1", "metric: 'f1'"));
   EXPECT_TRUE(refused_with("/class_names", json::array({1, 2}), "'class_names'"));
   EXPECT_TRUE(refused_with("/arrays", json::array(), "'arrays'"));
   EXPECT_TRUE(refused_with("/arrays/labels", 3, "'labels' is not an object"));
