@@ -1,10 +1,6 @@
-"""Runs the convolutions of a DGL model by Mezzo's operators:
+"""`mezzo.dgl.accelerate(model)` runs the convolutions of a DGL model by Mezzo's operators.
 
-    import mezzo.dgl
-    mezzo.dgl.accelerate(model)
-
-The numbers are DGL's within rounding; dropout draws other elements.
-"""
+The numbers are DGL's within rounding; dropout draws other elements."""
 from typing import Any
 
 import dgl.nn.pytorch as dgl_nn
@@ -18,13 +14,12 @@ _NAMES = ("APPNPConv", "ChebConv", "DotGatConv", "EdgeConv", "GATConv", "GATv2Co
 
 
 def accelerate(model: nn.Module, verbose: bool = True) -> Report:
-    """Makes the convolutions of the model that `mezzo.nn` has run Mezzo's operators, in place, and
-    returns (and prints, unless verbose is False) which it changed and which it left. A module
-    stays the same object, of a subclass of DGL's class, with the same parameters under the same
-    names.
+    """Makes the convolutions of the model that `mezzo.nn` has run Mezzo's operators, and returns
+    (and, if verbose, prints) which it changed and which it left. A module stays the same object, of
+    a subclass of DGL's class, with the same parameters.
 
-    The structure made of a DGLGraph is kept with it. In a call that has no counterpart (a graph of
-    several types, features of more dimensions) the module runs DGL's own code."""
+    The structure made of a DGLGraph is kept with it. A call without counterpart (a graph of several
+    types, features of more dimensions) runs DGL's own code."""
     def is_convolution(module: nn.Module) -> bool:
         return any(base.__module__.startswith("dgl.nn.pytorch.conv") for base in type(module).mro())
 

@@ -17,16 +17,15 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except NotImplementedError as error:
-        tensors = ", ".join(f"{describe(x)} on {x.device}" for x in arguments if is_tensor(x))
+        tensors = ", ".join(f"{describe(x)} on {x.device}" for x in arguments
+                            if is_tensor(x) and x.dtype != torch.uint8)  # which is a structure
         raise ValueError(f"{function.__name__}: expected strided tensors on one CPU or CUDA "
-                         f"device, got {tensors or 'none'}") from error
+                         f"device, got {tensors}") from error
     except RuntimeError as error:
         text = str(error)
-        if type(error) is not RuntimeError:
-            raise
         if _OTHER_TYPE.search(text):
             raise TypeError(text.splitlines()[0]) from None
-        if _OWN_TEXT.match(text):
+        if type(error) is RuntimeError and _OWN_TEXT.match(text):
             raise ValueError(text) from None
         raise
 
@@ -54,6 +53,5 @@ def check_tensors(owner: str, **values: Any) -> None:
 
 def describe(value: Any) -> Any:
     """A tensor by its dtype and shape, such as `float32 [4, 3]`; anything else as it is."""
-    if is_tensor(value):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return value
+    return (f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}" if is_tensor(value)
+            else value)

@@ -1,8 +1,9 @@
 """Graphs: a structure, and the tensors of its nodes and edges."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any, TypeVar, Union, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,23 @@ from mezzo._fake import FakeScriptObject
 from mezzo.errors import call, check, check_all, check_tensors
 
 GraphLike = Union["Graph", torch.ScriptObject, Tensor]  # a tensor: of Graph.tensor()
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _traced = torch.ops.mezzo_traced
+
+
+def once(function: _Function) -> _Function:
+    """function(graph, ...), computed once for each graph and other arguments."""
+    @functools.wraps(function)
+    def computed(graph: Graph, *arguments: Any) -> Any:
+        key = (function.__name__, *arguments)
+        if key not in graph._facts:
+            if torch.compiler.is_compiling():  # a compiled function computes it in each call
+                return function(graph, *arguments)
+            with torch.inference_mode(False):  # a later call may train
+                graph._facts[key] = function(graph, *arguments)
+        return graph._facts[key]
+
+    return cast(_Function, computed)
 
 
 class Graph:
@@ -51,13 +68,11 @@ class Graph:
         self._tensor = as_tensor(self.topology)  # a copy of the tensor does not own a structure
 
     @classmethod
-    def _of(cls, kind: str, *arguments: Any) -> Graph:
-        """arguments: those of the Topology, and the number of nodes of the other side; None: as
-        many, the same nodes."""
-        *arguments, bound, other = arguments
+    def _of(cls, kind: str, *arguments: Any, nodes: int, other: int | None) -> Graph:
+        """other: the number of nodes of the other side; None: the same nodes."""
         topology = call(getattr(torch.classes.mezzo.Topology, kind), *arguments,
-                        bound if other is None else other)
-        return cls(topology, is_block=None if other is None else True)
+                        nodes if other is None else other)
+        return cls(topology, is_block=other is not None)
 
     @classmethod
     def from_coo(cls, src: Tensor, dst: Tensor, num_nodes: int | None = None,
@@ -68,21 +83,21 @@ class Graph:
         if num_nodes is None:
             sides = (src, dst) if num_dst is None else (src,)
             num_nodes = max((int(ids.max()) + 1 for ids in sides if ids.numel() > 0), default=0)
-        return cls._of("from_coo", src, dst, num_nodes, num_nodes, num_dst)
+        return cls._of("from_coo", src, dst, num_nodes, nodes=num_nodes, other=num_dst)
 
     @classmethod
     def from_csr(cls, indptr: Tensor, indices: Tensor, num_dst: int | None = None) -> Graph:
-        """Rows by source. indptr: integer [N + 1]; indices: integer [E], the destinations; edge i
-        is entry i. num_dst: by default the number of sources."""
+        """Rows by source. indptr: integer [N + 1]; indices: integer [E], the destinations of the
+        edges, in their order. num_dst: by default the number of sources."""
         check_tensors("from_csr", indptr=indptr, indices=indices)
-        return cls._of("from_csr", indptr, indices, indptr.numel() - 1, num_dst)
+        return cls._of("from_csr", indptr, indices, nodes=indptr.numel() - 1, other=num_dst)
 
     @classmethod
     def from_csc(cls, indptr: Tensor, indices: Tensor, num_src: int | None = None) -> Graph:
-        """Rows by destination. indptr: integer [N + 1]; indices: integer [E], the sources; edge i
-        is entry i. num_src: by default the number of destinations."""
+        """Rows by destination. indptr: integer [N + 1]; indices: integer [E], the sources of the
+        edges, in their order. num_src: by default the number of destinations."""
         check_tensors("from_csc", indptr=indptr, indices=indices)
-        return cls._of("from_csc", indptr, indices, indptr.numel() - 1, num_src)
+        return cls._of("from_csc", indptr, indices, nodes=indptr.numel() - 1, other=num_src)
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
@@ -95,10 +110,8 @@ class Graph:
             graph.set_batch_num_nodes(data.ptr.diff())
         for name, value in data.items():
             if name != "edge_index" and isinstance(value, Tensor):
-                if data.is_node_attr(name):
-                    graph.ndata[name] = value
-                elif data.is_edge_attr(name):
-                    graph.edata[name] = value
+                if data.is_node_attr(name) or data.is_edge_attr(name):
+                    (graph.ndata if data.is_node_attr(name) else graph.edata)[name] = value
         return graph
 
     @classmethod
@@ -149,20 +162,18 @@ class Graph:
               and int(sizes.sum()) == self.num_nodes(), "set_batch_num_nodes: expected integer "
               "sizes [B] that sum to {}, got {}", self.num_nodes(), sizes)
         self._batch = sizes.to(self.device, torch.int64)
-        self._facts.pop("members", None)
+        self._facts.pop(("members",), None)
 
     def batch_num_nodes(self) -> Tensor:
         """The numbers of nodes of the graphs of a batch, int64 [B]; [1] for one graph."""
         return torch.tensor([self.num_nodes()]) if self._batch is None else self._batch
 
+    @once
     def members(self) -> Graph:
         """An edge from each node to its graph of the batch."""
-        def make() -> Graph:
-            ends = self.batch_num_nodes().cumsum(0).to(self.device)
-            return Graph.from_csc(nn.functional.pad(ends, (1, 0)),
-                                  torch.arange(self._num_src, device=self.device), self._num_src)
-
-        return self.fact("members", make)
+        ends = self.batch_num_nodes().cumsum(0).to(self.device)
+        return Graph.from_csc(nn.functional.pad(ends, (1, 0)),
+                              torch.arange(self._num_src, device=self.device), self._num_src)
 
     def num_edges(self) -> int:
         """The number of edges."""
@@ -172,13 +183,15 @@ class Graph:
         """(src, dst), int64 [E] each; copies."""
         return self.topology.edges()
 
+    @once
     def in_degrees(self) -> Tensor:
         """Edges into each destination, int64 [num_dst_nodes]. Do not change it in place."""
-        return self.fact("in_degrees", lambda: _traced.in_degrees(self.tensor()))
+        return _traced.in_degrees(self.tensor())
 
+    @once
     def out_degrees(self) -> Tensor:
         """Edges out of each source, int64 [num_src_nodes]. Do not change it in place."""
-        return self.fact("out_degrees", lambda: _traced.out_degrees(self.tensor()))
+        return _traced.out_degrees(self.tensor())
 
     def to(self, device: torch.device | str) -> Graph:
         """The graph and its tensors on `device`; this graph if it is there."""
@@ -188,8 +201,7 @@ class Graph:
         other = Graph.from_coo(src.to(device), dst.to(device), self._num_src,
                                self._num_dst if self.is_block else None)
         for side in ("srcdata", "dstdata", "edata"):
-            moved = {name: x.to(device) for name, x in getattr(self, side).items()}
-            getattr(other, side).update(moved)
+            getattr(other, side).update({k: x.to(device) for k, x in getattr(self, side).items()})
         other._batch = None if self._batch is None else self._batch.to(device)
         return other
 
@@ -197,15 +209,6 @@ class Graph:
         nodes = (f"{self._num_src} sources, {self._num_dst} destinations" if self.is_block
                  else f"{self._num_src} nodes")
         return f"mezzo.Graph({nodes}, {self._num_edges} edges, {self.device})"
-
-    def fact(self, name: Any, compute: Callable[[], Any]) -> Any:
-        """compute(), once for this graph and name."""
-        if name not in self._facts:
-            if torch.compiler.is_compiling():  # a compiled function computes it in each call
-                return compute()
-            with torch.inference_mode(False):  # a later call may train
-                self._facts[name] = compute()
-        return self._facts[name]
 
     def tensor(self) -> Tensor:
         """The structure as the operators of mezzo_traced take it: [0, num_src, num_dst, E]. An
@@ -215,31 +218,29 @@ class Graph:
             return as_tensor(self.topology)
         return self._tensor
 
+    @once
     def reversed_topology(self) -> Tensor:
         """The structure with each edge reversed and the same edge ids."""
-        return self.fact("reverse", lambda: _traced.reverse(self.tensor()))
+        return _traced.reverse(self.tensor())
 
+    @once
     def own_rows(self) -> Tensor:
         """The structure of one edge from each destination to itself."""
-        def make() -> Tensor:
-            lengths = torch.ones(self._num_dst, dtype=torch.int64, device=self.device)
-            return _traced.segments("own_rows", lengths, self._num_dst)
+        lengths = torch.ones(self._num_dst, dtype=torch.int64, device=self.device)
+        return _traced.segments("own_rows", lengths, self._num_dst)
 
-        return self.fact("own_rows", make)
-
+    @once
     def check_in_degrees(self, text: str) -> None:
         """A ValueError with this text if some destination has no in-edge. Reads the degrees once,
         which synchronises; a compiled function reads them in each call, and raises RuntimeError."""
-        if "checked" not in self._facts:
-            check_all(self.in_degrees() > 0, text)
-            self.fact("checked", lambda: True)
+        check_all(self.in_degrees() > 0, text)
 
+    @once
     def degree_factors(self, side: str, power: float, dtype: torch.dtype) -> Tensor:
         """max(d, 1) ** power of the "in"-degrees of the destinations or the "out"-degrees of the
         sources: [num_dst_nodes] or [num_src_nodes] of dtype. Do not change it in place."""
         degrees = self.in_degrees() if side == "in" else self.out_degrees()
-        return self.fact((side, power, dtype),
-                          lambda: degrees.clamp(min=1).double().pow(power).to(dtype))
+        return degrees.clamp(min=1).double().pow(power).to(dtype)
 
 
 def as_graph(graph: Any) -> Graph:

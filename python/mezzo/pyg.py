@@ -1,11 +1,7 @@
-"""Runs the convolutions of a PyG model by Mezzo's operators:
-
-    import mezzo.pyg
-    mezzo.pyg.accelerate(model)
+"""`mezzo.pyg.accelerate(model)` runs the convolutions of a PyG model by Mezzo's operators.
 
 The numbers are PyG's within rounding. Dropout of the attention draws other elements, and inside
-autocast results keep 16 bits where PyG's bias makes them float32.
-"""
+autocast results keep 16 bits where PyG's bias makes them float32."""
 import copy
 import functools
 from typing import Any
@@ -20,22 +16,20 @@ from mezzo.acceleration import Report, logger, swap
 from mezzo.graph import Graph, as_tensor, kept
 from mezzo.nn.aggregation import add_own_rows
 from mezzo.nn.attention import attention_scores, dropped_softmax
-from mezzo.nn.support import add_parameter, scale_dtype
+from mezzo.nn.support import add_parameter, linear, pair_of, scale_dtype
 
-_REDUCERS = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max", "min": "min"}
 _HOOKS = tuple(f"_{part}_forward{order}_hooks" for order in ("", "_pre") for part in (
     "propagate", "message", "aggregate", "message_and_aggregate", "edge_update"))
 
 
 def accelerate(model: nn.Module, verbose: bool = True) -> Report:
     """Makes the GCNConv, SAGEConv, GATConv, GATv2Conv and GINConv modules of the model run Mezzo's
-    operators, in place, and returns (and prints, unless verbose is False) which it changed and
-    which convolutions it left. A module stays the same object, of a subclass of PyG's class, with
-    the same parameters under the same names.
+    operators, and returns (and, if verbose, prints) which it changed and which convolutions it
+    left. A module stays the same object, of a subclass of PyG's class, with the same parameters.
 
-    The structure made of an edge_index is kept for as long as that tensor lives unchanged. In a
-    call with arguments that have no counterpart (a sparse adjacency matrix, edge attributes,
-    return_attention_weights, an explainer) the module runs PyG's own code."""
+    The structure made of an edge_index is kept while that tensor lives unchanged. A call without
+    counterpart (a sparse adjacency matrix, edge attributes, return_attention_weights, an explainer)
+    runs PyG's own code."""
     return swap(model, lambda module: isinstance(module, pyg_nn.MessagePassing), _REPLACEMENTS,
                 _reason_to_leave, verbose)
 
@@ -43,7 +37,8 @@ def accelerate(model: nn.Module, verbose: bool = True) -> Report:
 def _reason_to_leave(module: nn.Module) -> str | None:
     if module.flow != "source_to_target":
         return f"flow is {module.flow}"
-    if module.aggr not in ([*_REDUCERS] if isinstance(module, pyg_nn.SAGEConv) else ["add", "sum"]):
+    others = ["mean", "max", "min"] if isinstance(module, pyg_nn.SAGEConv) else []
+    if module.aggr not in ["add", "sum", *others]:
         return f"aggr is {module.aggr}"
     if getattr(module, "edge_dim", None) is not None:
         return "edge_dim is set"
@@ -96,16 +91,11 @@ def _(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int) -> Tensor:
 def _linear(module: nn.Module, x: Tensor) -> Tensor:
     """module(x), by Mezzo's product if the module is a linear layer or a plain row of modules."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    if type(module) not in (nn.Linear, pyg_nn.Linear, nn.Sequential) or any(
-            getattr(module, name) for name in hooks):
+    if any(getattr(module, name, None) for name in hooks):
         return module(x)
     if type(module) is nn.Sequential:
         return functools.reduce(lambda rows, part: _linear(part, rows), module, x)
-    return ops.linear(x, module.weight, module.bias)
-
-
-def _pair(x: Any) -> tuple[Any, Any]:
-    return (x, x) if isinstance(x, Tensor) else tuple(x)
+    return linear(module, x) if type(module) in (nn.Linear, pyg_nn.Linear) else module(x)
 
 
 class _Replacement:
@@ -126,10 +116,9 @@ class GCNConv(_Replacement, pyg_nn.GCNConv):
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         if not _takes(self, edge_index, x) or (edge_weight is not None and edge_weight.dim() != 1):
             return super().forward(x, edge_index, edge_weight)
-        if self.in_channels > self.out_channels:
-            return add_parameter(self._sum(_linear(self.lin, x), edge_index, edge_weight),
-                                 self.bias)
-        return add_parameter(_linear(self.lin, self._sum(x, edge_index, edge_weight)), self.bias)
+        first = self.in_channels > self.out_channels
+        out = self._sum(_linear(self.lin, x) if first else x, edge_index, edge_weight)
+        return add_parameter(out if first else _linear(self.lin, out), self.bias)
 
     def _sum(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
         nodes, dtype = x.shape[0], scale_dtype(x)
@@ -156,15 +145,15 @@ class SAGEConv(_Replacement, pyg_nn.SAGEConv):
     """PyG's SAGEConv on Mezzo's operators."""
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
-        src, dst = _pair(x)
+        src, dst = pair_of(x)
         if not _takes(self, edge_index, src, src if dst is None else dst):
             return super().forward(x, edge_index, size)
         sent = _linear(self.lin, src).relu() if self.project else src
         graph = _structure(edge_index, src.shape[0], _num_dst(src, dst, size))
-        reduce, weight, bias = _REDUCERS[self.aggr], self.lin_l.weight, self.lin_l.bias
+        reduce, weight = self.aggr.replace("add", "sum"), self.lin_l.weight
         if reduce in ("sum", "mean") and weight.shape[0] < weight.shape[1]:
-            sent = ops.gspmm(graph, "copy_lhs", reduce, ops.linear(sent, weight))
-            out = add_parameter(sent, bias)
+            sums = ops.gspmm(graph, "copy_lhs", reduce, ops.linear(sent, weight))
+            out = add_parameter(sums, self.lin_l.bias)
         else:
             out = _linear(self.lin_l, ops.gspmm(graph, "copy_lhs", reduce, sent))
         if self.root_weight and dst is not None:
@@ -176,7 +165,7 @@ class GINConv(_Replacement, pyg_nn.GINConv):
     """PyG's GINConv on Mezzo's operators."""
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
-        src, dst = _pair(x)
+        src, dst = pair_of(x)
         if not _takes(self, edge_index, src, src if dst is None else dst):
             return super().forward(x, edge_index, size)
         graph = _structure(edge_index, src.shape[0], _num_dst(src, dst, size))
@@ -208,16 +197,14 @@ class GATConv(_Replacement, pyg_nn.GATConv):
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None,
                 return_attention_weights: bool | None = None) -> Any:
-        src, dst = _pair(x)
-        if not _takes(self, edge_index, src, dst) or edge_attr is not None or (
-                return_attention_weights or size is not None):
+        src, dst = pair_of(x)
+        if (not _takes(self, edge_index, src, dst) or edge_attr is not None or size is not None
+                or return_attention_weights):
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
         graph = _with_loops(self, edge_index, src, dst)
-        if self.lin is not None:
-            sent = _linear(self.lin, src)
-            own = None if dst is src else _linear(self.lin, dst)
-        else:
-            sent, own = _linear(self.lin_src, src), _linear(self.lin_dst, dst)
+        shared = self.lin is not None
+        sent = _linear(self.lin if shared else self.lin_src, src)
+        own = None if shared and dst is src else _linear(self.lin if shared else self.lin_dst, dst)
         rows = sent.view(-1, self.heads, self.out_channels)  # before scores: gradients add in place
         scores = attention_scores(sent, own, self.att_src, self.att_dst, dst.shape[0])
         out = ops.gat_attention(graph, rows, *scores, None, self.negative_slope,
@@ -230,9 +217,9 @@ class GATv2Conv(_Replacement, pyg_nn.GATv2Conv):
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None,
                 return_attention_weights: bool | None = None) -> Any:
-        src, dst = _pair(x)
-        if not _takes(self, edge_index, src, dst) or edge_attr is not None or (
-                return_attention_weights):
+        src, dst = pair_of(x)
+        if (not _takes(self, edge_index, src, dst) or edge_attr is not None
+                or return_attention_weights):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         graph = _with_loops(self, edge_index, src, dst)
         shape = (-1, self.heads, self.out_channels)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from mezzo import ops
 from mezzo.errors import check, check_tensors
-from mezzo.graph import Graph, as_graph, kept
+from mezzo.graph import Graph, as_graph, kept, once
 from mezzo.nn import support
 from mezzo.nn.support import Activation, Features, GraphModule, Rows, linear, weighted
 
@@ -27,8 +27,7 @@ class EdgeWeightNorm(GraphModule):
         check_tensors("EdgeWeightNorm", edge_weight=edge_weight)
         weight = self._edge_factors(graph, edge_weight, torch.float64)
         if self._norm != "none":
-            support.check_weight_signs("EdgeWeightNorm", weight, self._norm == "both")
-            weight = support.normalised(graph, weight, self._norm, self._eps)
+            weight = support.normalised("EdgeWeightNorm", graph, weight, self._norm, self._eps)
         return weight.to(edge_weight.dtype)
 
 
@@ -43,43 +42,34 @@ class GraphConv(GraphModule):
         super().__init__()
         support.check_positive("GraphConv", in_feats=in_feats, out_feats=out_feats)
         support.check_option("GraphConv", "norm", norm, ("none", "both", "right", "left"))
-        self._in_feats, self._out_feats = in_feats, out_feats
-        self._norm = norm
-        self._allow_zero_in_degree = allow_zero_in_degree
+        self._in_feats, self._out_feats, self._norm = in_feats, out_feats, norm
+        self._activation, self._allow_zero_in_degree = activation, allow_zero_in_degree
         self.weight = support.parameter(in_feats, out_feats) if weight else None
         self.bias = support.parameter(out_feats) if bias else None
-        self._activation = activation
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        support.reset(nn.init.xavier_uniform_, self.weight, gain=1)
-        support.zero(self.bias)
+        support.reset(nn.init.xavier_uniform_, self.weight, self.bias)
 
     def forward(self, graph: Any, feat: Features, weight: Tensor | None = None,
                 edge_weight: Tensor | None = None) -> Tensor:
         """feat: [num_src, in] (of a pair only the sources are read); weight: [in, out], in place of
         the parameter if the layer has none; edge_weight: [E]. Returns [num_dst, out]."""
-        feat = Rows.of(feat).src
+        feat, _ = support.pair_of(feat)
         graph = self._checked_sources(graph, feat, self._in_feats)
         factors = self._edge_factors(graph, edge_weight, support.scale_dtype(feat))
-        weight = self._weight_or(weight)
-        if weight is None:
-            out = support.add_parameter(self._sum(graph, feat, factors), self.bias)
-        elif self._in_feats > self._out_feats:
-            out = self._sum(graph, ops.linear(feat, weight.t()), factors)
-            out = support.add_parameter(out, self.bias)
-        else:
+        if weight is not None:
+            check_tensors("GraphConv", weight=weight)
+            check(self.weight is None, "GraphConv: expected no weight, because the layer has one")
+            check(weight.shape == (self._in_feats, self._out_feats), "GraphConv: expected weight "
+                  "[{}, {}], got {}", self._in_feats, self._out_feats, weight)
+        weight = self.weight if weight is None else weight
+        if weight is not None and self._in_feats <= self._out_feats:
             out = ops.linear(self._sum(graph, feat, factors), weight.t(), self.bias)
+        else:
+            sent = feat if weight is None else ops.linear(feat, weight.t())
+            out = support.add_parameter(self._sum(graph, sent, factors), self.bias)
         return support.activate(self._activation, out)
-
-    def _weight_or(self, weight: Tensor | None) -> Tensor | None:
-        if weight is None:
-            return self.weight
-        shape = (self._in_feats, self._out_feats)
-        check_tensors("GraphConv", weight=weight)
-        check(self.weight is None, "GraphConv: expected no weight, because the layer has one")
-        check(weight.shape == shape, "GraphConv: expected weight {}, got {}", list(shape), weight)
-        return weight
 
     def _sum(self, graph: Graph, x: Tensor, edge_weight: Tensor | None) -> Tensor:
         power, dtype = -0.5 if self._norm == "both" else -1.0, support.scale_dtype(x)
@@ -109,11 +99,8 @@ class SAGEConv(GraphModule):
                              ("mean", "gcn", "pool", "lstm"))
         self._set_in_feats(in_feats)
         support.check_positive("SAGEConv", out_feats=out_feats)
-        self._out_feats = out_feats
-        self._aggre_type = aggregator_type
-        self.norm = norm
-        self.feat_drop = nn.Dropout(feat_drop)
-        self.activation = activation
+        self._out_feats, self._aggre_type = out_feats, aggregator_type
+        self.feat_drop, self.norm, self.activation = nn.Dropout(feat_drop), norm, activation
         if aggregator_type == "pool":
             self.fc_pool = nn.Linear(self._in_src_feats, self._in_src_feats)
         if aggregator_type == "lstm":
@@ -128,7 +115,7 @@ class SAGEConv(GraphModule):
     def reset_parameters(self) -> None:
         for name in ("fc_pool", "fc_self", "fc_neigh"):
             if hasattr(self, name):
-                support.reset(nn.init.xavier_uniform_, getattr(self, name).weight)
+                support.reset(support.uniform, getattr(self, name).weight)
         if self._aggre_type == "lstm":
             self.lstm.reset_parameters()
 
@@ -142,8 +129,7 @@ class SAGEConv(GraphModule):
         if self._aggre_type == "gcn":
             out = support.add_parameter(out, self.bias)
         else:
-            own = support.first_rows(rows.dst, graph.num_dst_nodes())
-            out = out + linear(self.fc_self, own)
+            out = out + linear(self.fc_self, rows.dst)
         return support.activate(self.norm, support.activate(self.activation, out))
 
     def _neighbours(self, graph: Graph, rows: Rows, edge_weight: Tensor | None) -> Tensor:
@@ -153,17 +139,17 @@ class SAGEConv(GraphModule):
         if kind == "pool":
             sent = torch.relu(linear(self.fc_pool, rows.src))
             return linear(fc, weighted(graph, "max", sent, edge_weight))
-        reduce = self._mean_with_own_row if kind == "gcn" else (
-            lambda g, x, w: weighted(g, "mean", x.src, w))
-        if self._in_src_feats <= self._out_feats:
-            return linear(fc, reduce(graph, rows, edge_weight))
-        sent = linear(fc, rows.src)
-        own = linear(fc, rows.dst) if rows.is_pair and kind == "gcn" else sent
-        return reduce(graph, Rows(sent, own, rows.is_pair), edge_weight)
+        first = self._in_src_feats > self._out_feats
+        if kind == "gcn":
+            sent = rows.mapped(lambda x: linear(fc, x)) if first else rows
+            out = _mean_with_own_row(graph, sent, edge_weight)
+        else:
+            out = weighted(graph, "mean", linear(fc, rows.src) if first else rows.src, edge_weight)
+        return out if first else linear(fc, out)
 
     def _last_states(self, graph: Graph, x: Tensor, edge_weight: Tensor | None) -> Tensor:
         """[num_dst, in]: of the LSTM that reads the messages into each destination, 0 without."""
-        edges, reading, readers, counts = graph.fact("reading", lambda: _reading_order(graph))
+        edges, reading, readers, counts = _reading_order(graph)
         messages = (ops.gsddmm(reading, "copy_lhs", x) if edge_weight is None else
                     ops.gsddmm(reading, "mul", x, edge_weight[edges], "u", "e"))
         out = messages.new_zeros(graph.num_dst_nodes(), self._in_src_feats)
@@ -173,15 +159,15 @@ class SAGEConv(GraphModule):
         states = support.float32_lstm(self.lstm, packed)[1][0].squeeze(0)
         return out.index_copy(0, readers, states.to(out.dtype))
 
-    @staticmethod
-    def _mean_with_own_row(graph: Graph, x: Rows, edge_weight: Tensor | None) -> Tensor:
-        """(sum of w_e x_u + x_v) / (in-degree + 1). Both parts are divided in the accumulator."""
-        share = (graph.in_degrees() + 1).to(support.scale_dtype(x.src)).reciprocal()
-        own = support.first_rows(x.dst, graph.num_dst_nodes())
-        return (ops.scaled_sum(graph, x.src, edge_weight, None, share)
-                + ops.scaled_sum(graph.own_rows(), own, None, None, share))
+
+def _mean_with_own_row(graph: Graph, x: Rows, edge_weight: Tensor | None) -> Tensor:
+    """(sum of w_e x_u + x_v) / (in-degree + 1). Both parts are divided in the accumulator."""
+    share = (graph.in_degrees() + 1).to(support.scale_dtype(x.src)).reciprocal()
+    return (ops.scaled_sum(graph, x.src, edge_weight, None, share)
+            + ops.scaled_sum(graph.own_rows(), x.dst, None, None, share))
 
 
+@once
 def _reading_order(graph: Graph) -> tuple[Tensor, Graph, Tensor, Tensor]:
     """The edges in the order of a PackedSequence: the first of each destination, the second of
     each that has one, ..., destinations by falling in-degree. Returns their ids, their graph, the
@@ -208,9 +194,8 @@ class GINConv(GraphModule):
                  activation: Activation = None) -> None:
         super().__init__()
         support.check_option("GINConv", "aggregator_type", aggregator_type, ("sum", "max", "mean"))
-        self.apply_func = apply_func
         self._aggregator_type = aggregator_type
-        self.activation = activation
+        self.apply_func, self.activation = apply_func, activation
         eps = torch.tensor([init_eps], dtype=torch.float32)
         if learn_eps:
             self.eps = nn.Parameter(eps)
@@ -223,7 +208,7 @@ class GINConv(GraphModule):
         graph, rows = self._checked(graph, feat)
         weight = self._edge_factors(graph, edge_weight, support.scale_dtype(rows.src))
         received = weighted(graph, self._aggregator_type, rows.src, weight)
-        out = add_own_rows(received, support.first_rows(rows.dst, graph.num_dst_nodes()), self.eps)
+        out = add_own_rows(received, rows.dst, self.eps)
         return support.activate(self.activation, support.activate(self.apply_func, out))
 
 
@@ -248,10 +233,8 @@ class EdgeConv(GraphModule):
                  allow_zero_in_degree: bool = False) -> None:
         super().__init__()
         support.check_positive("EdgeConv", in_feat=in_feat, out_feat=out_feat)
-        self.batch_norm = batch_norm
-        self._allow_zero_in_degree = allow_zero_in_degree
-        self.theta = nn.Linear(in_feat, out_feat)
-        self.phi = nn.Linear(in_feat, out_feat)
+        self.batch_norm, self._allow_zero_in_degree = batch_norm, allow_zero_in_degree
+        self.theta, self.phi = nn.Linear(in_feat, out_feat), nn.Linear(in_feat, out_feat)
         if batch_norm:
             self.bn = nn.BatchNorm1d(out_feat)
 
@@ -268,8 +251,8 @@ class EdgeConv(GraphModule):
             dtype, theta, phi = support.scale_dtype(rows.src), self.theta, self.phi
             weight = theta.weight.to(dtype)
             sent = ops.linear(rows.src.to(dtype), weight)
-            own = ops.linear(support.first_rows(rows.dst, graph.num_dst_nodes()).to(dtype),
-                             weight + phi.weight, theta.bias.to(dtype) + phi.bias)
+            own = ops.linear(rows.dst.to(dtype), weight + phi.weight,
+                             theta.bias.to(dtype) + phi.bias)
             if not self.batch_norm:
                 return ops.gspmm(graph, "sub", "max", own, sent, "v", "u").to(result)
             messages = ops.gsddmm(graph, "sub", own, sent, "v", "u").to(result)
@@ -295,7 +278,7 @@ class GatedGraphConv(GraphModule):
 
     def reset_parameters(self) -> None:
         self.gru.reset_parameters()
-        support.reset(nn.init.xavier_normal_, *self.linears)
+        support.reset(support.normal, *self.linears)
 
     def forward(self, graph: Any, feat: Tensor, etypes: Tensor | None = None) -> Tensor:
         """feat: [N, in]; etypes: integer [E] in [0, n_etypes), which synchronises; may be None for
@@ -321,10 +304,8 @@ class GatedGraphConv(GraphModule):
               "GatedGraphConv: expected integer etypes [{}] in [0, {}), got {}",
               graph.num_edges(), self._n_etypes, etypes)
 
-        def make() -> tuple[torch.ScriptObject, Graph]:
+        def make() -> Graph:
             (src, dst), nodes = graph.edges(), graph.num_src_nodes()
-            return graph.topology, Graph.from_coo(src * self._n_etypes + etypes, dst,
-                                                  nodes * self._n_etypes, nodes)
+            return Graph.from_coo(src * self._n_etypes + etypes, dst, nodes * self._n_etypes, nodes)
 
-        topology, typed = kept(etypes, self._n_etypes, make)
-        return typed if topology is graph.topology else make()[1]  # the same types, another graph
+        return kept(etypes, (self._n_etypes, graph.topology), make)

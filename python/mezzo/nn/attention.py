@@ -13,18 +13,15 @@ from mezzo.nn.support import Activation, Features, GraphModule, Rows, linear
 Result = Union[Tensor, "tuple[Tensor, Tensor]"]
 
 
-def score_weight(attn_l: Tensor, attn_r: Tensor) -> Tensor:
-    """[2 H, H F]: row h holds attn_l of head h in the columns of that head, row H + h attn_r. A
-    product with it makes all scores; an elementwise one would convert 16-bit rows to float32."""
-    own_head = torch.eye(attn_l.shape[1], dtype=attn_l.dtype, device=attn_l.device).unsqueeze(-1)
-    return torch.cat([(own_head * attn_l).flatten(1), (own_head * attn_r).flatten(1)])
-
-
 def attention_scores(sent: Tensor, own: Tensor | None, attn_l: Tensor, attn_r: Tensor,
                      num_dst: int) -> tuple[Tensor, Tensor]:
     """The scores [num_src, H] and [num_dst, H] of rows [N, H F]; own: the projected rows of the
     destinations, None if they are the first of `sent`."""
-    heads, weight = attn_l.shape[1], score_weight(attn_l, attn_r)
+    heads = attn_l.shape[1]
+    own_head = torch.eye(heads, dtype=attn_l.dtype, device=attn_l.device).unsqueeze(-1)
+    # A product makes all scores: row h holds attn_l of head h in the columns of that head, row
+    # H + h attn_r. An elementwise one would convert 16-bit rows to float32.
+    weight = torch.cat([(own_head * attn_l).flatten(1), (own_head * attn_r).flatten(1)])
     if own is None:
         scores = ops.linear(sent, weight)
         return scores[:, :heads], support.first_rows(scores, num_dst)[:, heads:]
@@ -44,16 +41,14 @@ class _AttentionModule(GraphModule):
                  allow_zero_in_degree: bool) -> None:
         super().__init__()
         support.check_positive(type(self).__name__, out_feats=out_feats, num_heads=num_heads)
-        self._num_heads = num_heads
         self._set_in_feats(in_feats)
-        self._out_feats = out_feats
+        self._num_heads, self._out_feats = num_heads, out_feats
         self._allow_zero_in_degree = allow_zero_in_degree
 
     def _set_options(self, feat_drop: float, attn_drop: float, negative_slope: float,
                      residual: bool, activation: Activation, bias: bool) -> None:
         width = self._num_heads * self._out_feats
-        self.feat_drop = nn.Dropout(feat_drop)
-        self.attn_drop = nn.Dropout(attn_drop)
+        self.feat_drop, self.attn_drop = nn.Dropout(feat_drop), nn.Dropout(attn_drop)
         self.leaky_relu = nn.LeakyReLU(negative_slope)
         self.res_fc = nn.Identity() if residual else None
         if residual and self._in_dst_feats != width:
@@ -68,24 +63,27 @@ class _AttentionModule(GraphModule):
         else:
             self.fc = nn.Linear(self._in_src_feats, width, bias=False)
 
-    def _projected(self, rows: Rows, num_dst: int) -> tuple[Tensor, Tensor | None]:
+    def _projected(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
         """The rows of sources and destinations, [N, H F]; None if these are the first sources."""
         single = getattr(self, "fc", None)
         fc_src, fc_dst = (single, single) if single is not None else (self.fc_src, self.fc_dst)
-        sent = linear(fc_src, rows.src)
-        if fc_dst is fc_src and not rows.is_pair:
-            return sent, None
-        return sent, linear(fc_dst, support.first_rows(rows.dst, num_dst))
+        shared = fc_dst is fc_src and not rows.is_pair
+        return linear(fc_src, rows.src), None if shared else linear(fc_dst, rows.dst)
 
-    def _heads(self, x: Tensor | None) -> Tensor | None:
-        return None if x is None else x.reshape(-1, self._num_heads, self._out_feats)
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.reshape(-1, self._num_heads, self._out_feats)
+
+    def _projected_heads(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """The rows of sources and destinations, [N, H, F]."""
+        sent, own = self._projected(rows)
+        sent = self._heads(sent)
+        return sent, (support.first_rows(sent, rows.dst.shape[0]) if own is None
+                      else self._heads(own))
 
     def _add_residual(self, out: Tensor, rows: Rows) -> Tensor:
         if self.res_fc is None:
             return out
-        own = support.first_rows(rows.dst, out.shape[0])
-        if isinstance(self.res_fc, nn.Linear):
-            own = linear(self.res_fc, own)
+        own = linear(self.res_fc, rows.dst) if isinstance(self.res_fc, nn.Linear) else rows.dst
         return out + own.to(out.dtype).reshape(out.shape)
 
 
@@ -111,8 +109,7 @@ class GATConv(_AttentionModule):
 
     def reset_parameters(self) -> None:
         linears = [getattr(self, name, None) for name in ("fc", "fc_src", "fc_dst", "res_fc")]
-        support.reset(nn.init.xavier_normal_, *linears, self.attn_l, self.attn_r)
-        support.zero(self.bias)
+        support.reset(support.normal, *linears, self.attn_l, self.attn_r, self.bias)
 
     def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None,
                 get_attention: bool = False) -> Result:
@@ -122,16 +119,21 @@ class GATConv(_AttentionModule):
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
         weight = self._edge_factors(graph, edge_weight, support.scale_dtype(rows.src))
         rows = rows.dropped(self.feat_drop, self.training)
-        projected, own = self._projected(rows, graph.num_dst_nodes())
+        projected, own = self._projected(rows)
         # Before the scores: autograd then adds the gradients of both in place.
         sent, slope = self._heads(projected), self.leaky_relu.negative_slope
         scores = attention_scores(projected, own, self.attn_l, self.attn_r, graph.num_dst_nodes())
-        if not get_attention:
+        if get_attention:
+            attention = self._attention(graph, scores, support.scale_dtype(sent), weight)
+            out = ops.gspmm(graph, "mul", "sum", sent, attention)
+        else:
             drop = self.attn_drop.p if self.training else 0.0
-            return self._finish(ops.gat_attention(graph, sent, *scores, weight, slope, drop), rows)
-        attention = self._attention(graph, scores, support.scale_dtype(sent), weight)
-        out = ops.gspmm(graph, "mul", "sum", sent, attention)
-        return self._finish(out, rows), attention
+            out = ops.gat_attention(graph, sent, *scores, weight, slope, drop)
+        out = self._add_residual(out, rows)
+        if self.bias is not None:
+            out = support.add_parameter(out, self.bias.view(self._num_heads, self._out_feats))
+        out = support.activate(self.activation, out)
+        return (out, attention) if get_attention else out
 
     def _attention(self, graph: Graph, scores: tuple[Tensor, Tensor], dtype: torch.dtype,
                    edge_weight: Tensor | None) -> Tensor:
@@ -142,12 +144,6 @@ class GATConv(_AttentionModule):
             if edge_weight is not None:
                 attention = attention * edge_weight.unsqueeze(-1)
             return attention.unsqueeze(-1)
-
-    def _finish(self, out: Tensor, rows: Rows) -> Tensor:
-        out = self._add_residual(out, rows)
-        if self.bias is not None:
-            out = support.add_parameter(out, self.bias.view(self._num_heads, self._out_feats))
-        return support.activate(self.activation, out)
 
 
 class GATv2Conv(_AttentionModule):
@@ -164,10 +160,8 @@ class GATv2Conv(_AttentionModule):
                  share_weights: bool = False) -> None:
         super().__init__(in_feats, out_feats, num_heads, allow_zero_in_degree)
         width = num_heads * out_feats
-        self.fc_src = nn.Linear(self._in_src_feats, width, bias=bias)
-        if share_weights and not isinstance(in_feats, tuple):
-            self.fc_dst = self.fc_src
-        else:
+        self.fc_src = self.fc_dst = nn.Linear(self._in_src_feats, width, bias=bias)
+        if not share_weights or isinstance(in_feats, tuple):
             self.fc_dst = nn.Linear(self._in_dst_feats, width, bias=bias)
         self.attn = support.parameter(1, num_heads, out_feats)
         self._set_options(feat_drop, attn_drop, negative_slope, residual, activation, bias)
@@ -175,15 +169,14 @@ class GATv2Conv(_AttentionModule):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        support.reset(nn.init.xavier_normal_, self.fc_src, self.fc_dst, self.res_fc, self.attn)
+        support.reset(support.normal, self.fc_src, self.fc_dst, self.res_fc, self.attn)
 
     def forward(self, graph: Any, feat: Features, get_attention: bool = False) -> Result:
         """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]. Returns
         [num_dst, H, out]; with get_attention also the attention [E, H, 1]."""
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
-        rows, num_dst = rows.dropped(self.feat_drop, self.training), graph.num_dst_nodes()
-        sent, own = map(self._heads, self._projected(rows, num_dst))
-        own = support.first_rows(sent, num_dst) if own is None else own
+        rows = rows.dropped(self.feat_drop, self.training)
+        sent, own = self._projected_heads(rows)
         logits = ops.gatv2_scores(graph, sent, own, self.attn, self.leaky_relu.negative_slope)
         attention = dropped_softmax(graph, logits, self.attn_drop.p, self.training).unsqueeze(-1)
         out = ops.gspmm(graph, "mul", "sum", sent, attention)
@@ -205,8 +198,7 @@ class DotGatConv(_AttentionModule):
         """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]. Returns
         [num_dst, H, out]; with get_attention also the attention [E, H, 1]."""
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
-        sent, own = map(self._heads, self._projected(rows, graph.num_dst_nodes()))
-        own = support.first_rows(sent, graph.num_dst_nodes()) if own is None else own
+        sent, own = self._projected_heads(rows)
         # Divides the rows, not their products, which may overflow float16.
         own = own / math.sqrt(self._out_feats)
         attention = ops.edge_softmax(graph, ops.gsddmm(graph, "dot", sent, own))

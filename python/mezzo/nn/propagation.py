@@ -16,7 +16,7 @@ from mezzo import ops
 from mezzo.errors import check
 from mezzo.graph import Graph
 from mezzo.nn import support
-from mezzo.nn.support import Activation, GraphModule
+from mezzo.nn.support import Activation, GraphModule, linear
 
 
 class Propagation:
@@ -35,8 +35,8 @@ class Propagation:
             scale = graph.degree_factors("in", -0.5, self.dtype)
             self.dst_scale = (scale * factor).to(self.dtype)
         else:
-            support.check_weight_signs(type(layer).__name__, weight, positive=True)
-            self.weight = (support.normalised(graph, weight, "both") * factor).to(self.dtype)
+            weight = support.normalised(type(layer).__name__, graph, weight, "both") * factor
+            self.weight = weight.to(self.dtype)
 
     def __call__(self, x: Tensor, edge_drop: float = 0.0) -> Tensor:
         """edge_drop: drops each edge with this probability, divides the others by 1 minus it."""
@@ -75,23 +75,21 @@ class SGConv(GraphModule):
         support.check_positive("SGConv", in_feats=in_feats, out_feats=out_feats)
         self.fc = nn.Linear(in_feats, out_feats, bias=bias)
         self._k, self._cached, self._cached_h = k, cached, None
-        self.norm = norm
-        self._allow_zero_in_degree = allow_zero_in_degree
+        self.norm, self._allow_zero_in_degree = norm, allow_zero_in_degree
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        support.reset(nn.init.xavier_uniform_, self.fc, gain=1)
+        support.reset(nn.init.xavier_uniform_, self.fc)
 
     def clear_cache(self) -> None:
         """Forgets the rows of the first call."""
         self._cached_h = None
 
     def forward(self, graph: Any, feat: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """feat: [N, in]; edge_weight: positive [E] (reading the signs synchronises). Returns
-        [N, out]."""
+        """feat: [N, in]; edge_weight: positive [E], which synchronises. Returns [N, out]."""
         graph, feat = self._square(graph, feat, self.fc.in_features)
         if self._cached_h is not None:
-            return ops.linear(self._cached_h, self.fc.weight, self.fc.bias)
+            return linear(self.fc, self._cached_h)
         step = Propagation(self, graph, feat, edge_weight)
         first = (self.fc.in_features > self.fc.out_features and not self._cached
                  and self.norm is None)
@@ -103,7 +101,7 @@ class SGConv(GraphModule):
         rows = support.activate(self.norm, rows)
         if self._cached:
             self._cached_h = rows
-        return ops.linear(rows, self.fc.weight, self.fc.bias)
+        return linear(self.fc, rows)
 
 
 class TAGConv(GraphModule):
@@ -120,11 +118,10 @@ class TAGConv(GraphModule):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        support.reset(nn.init.xavier_normal_, self.lin.weight)
+        support.reset(support.normal, self.lin.weight)
 
     def forward(self, graph: Any, feat: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """feat: [N, in]; edge_weight: positive [E] (reading the signs synchronises). Returns
-        [N, out]."""
+        """feat: [N, in]; edge_weight: positive [E], which synchronises. Returns [N, out]."""
         graph, feat = self._square(graph, feat, self._in_feats)
         step = Propagation(self, graph, feat, edge_weight)
         if self._in_feats > self._out_feats:
@@ -151,8 +148,7 @@ class APPNPConv(GraphModule):
         self.edge_drop = nn.Dropout(edge_drop)
 
     def forward(self, graph: Any, feat: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """feat: [N, ...]; edge_weight: positive [E] (reading the signs synchronises). Returns the
-        shape of feat."""
+        """feat: [N, ...]; edge_weight: positive [E], which synchronises. Returns feat's shape."""
         graph, feat = self._square(graph, feat)
         step = Propagation(self, graph, feat, edge_weight, 1 - self._alpha, source_degree="out")
         out, edge_drop = feat, self.edge_drop.p if self.training else 0.0
@@ -237,26 +233,20 @@ class GCN2Conv(GraphModule):
         super().__init__()
         check(layer >= 1 and lambda_ / layer > -1, "GCN2Conv: expected layer of at least 1 and "
               "lambda_ above its negative, got {} and {}", layer, lambda_)
-        self._in_feats = in_feats
-        self.alpha, self.beta = alpha, math.log1p(lambda_ / layer)
-        self._activation = activation
-        self._allow_zero_in_degree = allow_zero_in_degree
-
+        self._in_feats, self.alpha, self.beta = in_feats, alpha, math.log1p(lambda_ / layer)
+        self._activation, self._allow_zero_in_degree = activation, allow_zero_in_degree
         self.weight1 = support.parameter(in_feats, in_feats)
         self.weight2 = None if project_initial_features else support.parameter(in_feats, in_feats)
         self.bias = support.parameter(in_feats) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.normal_(self.weight1)
-        if self.weight2 is not None:
-            nn.init.normal_(self.weight2)
-        support.zero(self.bias)
+        support.reset(nn.init.normal_, self.weight1, self.weight2, self.bias)
 
     def forward(self, graph: Any, feat: Tensor, feat_0: Tensor,
                 edge_weight: Tensor | None = None) -> Tensor:
         """feat, feat_0: [N, in]; feat_0 is what the model's first layer got. edge_weight: positive
-        [E] (reading the signs synchronises). Returns [N, in]."""
+        [E], which synchronises. Returns [N, in]."""
         graph, feat = self._square(graph, feat, self._in_feats)
         support.check_rows("GCN2Conv", feat_0, graph.num_src_nodes(), self._in_feats)
         received = Propagation(self, graph, feat, edge_weight, 1 - self.alpha)(feat)

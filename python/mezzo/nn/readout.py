@@ -7,24 +7,18 @@ from torch import Tensor, nn
 
 from mezzo import ops
 from mezzo.errors import check, check_tensors
-from mezzo.graph import Graph
 from mezzo.nn import support
 from mezzo.nn.attention import Result
 from mezzo.nn.support import GraphModule
 
 
-class _Readout(GraphModule):
-    def _members(self, graph: Any, feat: Tensor, width: int | None = None) -> Graph:
-        """An edge from each node to its graph of the batch. feat must be [N, width]."""
-        return self._square(graph, feat, width)[0].members()
-
-
-class _Pooling(_Readout):
+class _Pooling(GraphModule):
     _reduce: str
 
     def forward(self, graph: Any, feat: Tensor) -> Tensor:
         """feat: [N, ...]. Returns [B, ...], one row per graph of the batch; 0 for an empty one."""
-        return ops.gspmm(self._members(graph, feat), "copy_lhs", self._reduce, feat)
+        graph, _ = self._square(graph, feat)
+        return ops.gspmm(graph.members(), "copy_lhs", self._reduce, feat)
 
 
 class SumPooling(_Pooling):
@@ -42,7 +36,7 @@ class MaxPooling(_Pooling):
     _reduce = "max"
 
 
-class GlobalAttentionPooling(_Readout):
+class GlobalAttentionPooling(GraphModule):
     """Global attention (Li et al., ICLR'16): the sum of feat_nn(h_v), by default of h_v, weighted
     by the softmax of gate_nn(h_v) over the nodes of each graph. Parameters: those of `gate_nn`, a
     module from [N, in] to [N, 1], and of `feat_nn`, from [N, in] to [N, out]."""
@@ -53,16 +47,17 @@ class GlobalAttentionPooling(_Readout):
 
     def forward(self, graph: Any, feat: Tensor, get_attention: bool = False) -> Result:
         """feat: [N, in]. Returns [B, out]; with get_attention also the attention [N, 1]."""
-        members, gate = self._members(graph, feat), self.gate_nn(feat)
+        graph, _ = self._square(graph, feat)
+        gate = self.gate_nn(feat)
         check(gate.shape == (len(feat), 1),
               "GlobalAttentionPooling: expected gate_nn to return [{}, 1], got {}", len(feat), gate)
-        attention = ops.edge_softmax(members, gate)
-        rows = feat if self.feat_nn is None else self.feat_nn(feat)
-        out = ops.gspmm(members, "mul", "sum", rows, attention)
+        attention = ops.edge_softmax(graph.members(), gate)
+        rows = support.activate(self.feat_nn, feat)
+        out = ops.gspmm(graph.members(), "mul", "sum", rows, attention)
         return (out, attention) if get_attention else out
 
 
-class WeightAndSum(_Readout):
+class WeightAndSum(GraphModule):
     """The sum of h_v, weighted by sigmoid(atom_weighting(h_v)). Parameters:
     `atom_weighting.0.weight` [1, in], `atom_weighting.0.bias` [1]."""
 
@@ -73,11 +68,11 @@ class WeightAndSum(_Readout):
 
     def forward(self, g: Any, feats: Tensor) -> Tensor:
         """feats: [N, in]. Returns [B, in]."""
-        members = self._members(g, feats, self.in_feats)
-        return ops.gspmm(members, "mul", "sum", feats, self.atom_weighting(feats))
+        graph, _ = self._square(g, feats, self.in_feats)
+        return ops.gspmm(graph.members(), "mul", "sum", feats, self.atom_weighting(feats))
 
 
-class Set2Set(_Readout):
+class Set2Set(GraphModule):
     """Set2Set (Vinyals et al., ICLR'16): from q* = 0, n_iters times q = lstm(q*), r = the sum of
     h_v weighted by the softmax of h_v . q over the nodes of each graph, q* = [q, r]. Parameters:
     `lstm` of n_layers, from 2 in to in. It runs in float32 inside autocast."""
@@ -93,7 +88,8 @@ class Set2Set(_Readout):
 
     def forward(self, graph: Any, feat: Tensor) -> Tensor:
         """feat: [N, in]. Returns [B, 2 in]."""
-        members, state = self._members(graph, feat, self.input_dim), None
+        graph, _ = self._square(graph, feat, self.input_dim)
+        members, state = graph.members(), None
         query = feat.new_zeros(members.num_dst_nodes(), self.output_dim)
         for _ in range(self.n_iters):
             question, state = support.float32_lstm(self.lstm, query.unsqueeze(0), state)
@@ -123,22 +119,20 @@ class JumpingKnowledge(nn.Module):
             self.att = nn.Linear(2 * hidden, 1)
 
     def reset_parameters(self) -> None:
-        if self.mode == "lstm":
-            self.lstm.reset_parameters()
-            self.att.reset_parameters()
+        for part in self.children():
+            part.reset_parameters()
 
     def forward(self, feat_list: list[Tensor]) -> Tensor:
         """feat_list: [N, ..., F] of each layer, of one shape unless "cat"; [N, in] for "lstm".
         Returns [N, ..., sum of F] for "cat", otherwise the shape of one."""
-        first = feat_list[0] if feat_list else None
+        check(len(feat_list) > 0, "JumpingKnowledge: expected the output of at least one layer")
         for i, x in enumerate(feat_list):
             check_tensors("JumpingKnowledge", feat_list=x)
-            check(x.shape[:-1] == first.shape[:-1]
-                  and (self.mode == "cat" or x.shape[-1] == first.shape[-1])
+            same = slice(-1) if self.mode == "cat" else slice(None)
+            check(x.shape[same] == feat_list[0].shape[same]
                   and (self.mode != "lstm" or x.shape[1:] == (self.lstm.input_size,)),
                   "JumpingKnowledge: expected an output of layer {} that fits {}, got {}",
-                  i, first, x)
-        check(first is not None, "JumpingKnowledge: expected the output of at least one layer")
+                  i, feat_list[0], x)
         if self.mode == "cat":
             return torch.cat(feat_list, -1)
         rows = torch.stack(feat_list, 1)

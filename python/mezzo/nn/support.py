@@ -2,6 +2,7 @@
 rows. Each check names the layer."""
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Union
@@ -15,26 +16,33 @@ from mezzo.graph import Graph, as_graph
 
 Activation = Union[Callable[[Tensor], Tensor], None]
 Features = Union[Tensor, "tuple[Tensor, Tensor]"]
+normal = functools.partial(nn.init.xavier_normal_, gain=math.sqrt(2))  # for ReLU
+uniform = functools.partial(nn.init.xavier_uniform_, gain=math.sqrt(2))
 
 
 class Rows(NamedTuple):
-    """The input of a layer: one tensor for all nodes, destinations first, or a pair."""
+    """The rows of the sources, and those of the destinations: the first of them unless is_pair."""
 
     src: Tensor
     dst: Tensor
     is_pair: bool
 
-    @classmethod
-    def of(cls, feat: Features) -> Rows:
-        pair = feat if isinstance(feat, (tuple, list)) else (feat, feat)
-        check(len(pair) == 2, "expected a tensor or a pair of tensors, got {} tensors", len(pair))
-        return cls(*pair, pair is feat)
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Rows:
+        """function of the tensor, or of both tensors of a pair."""
+        src = function(self.src)
+        dst = function(self.dst) if self.is_pair else first_rows(src, self.dst.shape[0])
+        return Rows(src, dst, self.is_pair)
 
     def dropped(self, dropout: nn.Dropout, training: bool) -> Rows:
         """With dropout of the tensor, or of both tensors of a pair."""
-        src = ops.dropout(self.src, dropout.p, training)
-        dst = ops.dropout(self.dst, dropout.p, training) if self.is_pair else src
-        return Rows(src, dst, self.is_pair)
+        return self.mapped(lambda x: ops.dropout(x, dropout.p, training))
+
+
+def pair_of(feat: Features) -> tuple[Tensor, Tensor]:
+    """feat, or the tensor twice."""
+    pair = feat if isinstance(feat, (tuple, list)) else (feat, feat)
+    check(len(pair) == 2, "expected a tensor or a pair of tensors, got {} tensors", len(pair))
+    return pair
 
 
 class GraphModule(nn.Module):
@@ -57,15 +65,15 @@ class GraphModule(nn.Module):
                  dst_feats: int | None = None) -> tuple[Graph, Rows]:
         """The graph and the rows, [num_src, src_feats], or a pair with [num_dst, dst_feats]; of
         any equal shapes if src_feats is None."""
-        rows, dst_feats = Rows.of(feat), src_feats if dst_feats is None else dst_feats
-        graph, name = self._checked_sources(graph, rows.src, src_feats), type(self).__name__
+        (src, dst), is_pair = pair_of(feat), isinstance(feat, (tuple, list))
+        graph, name = self._checked_sources(graph, src, src_feats), type(self).__name__
         num_src, num_dst = graph.num_src_nodes(), graph.num_dst_nodes()
-        check_rows(name, rows.dst, num_dst if rows.is_pair else num_src, dst_feats)
-        check(rows.src.dtype == rows.dst.dtype, "{}: expected a pair of one dtype, got {} and {}",
-              name, rows.src, rows.dst)
-        check(rows.is_pair or num_dst <= num_src, "{}: expected a pair of tensors, because the "
-              "graph has {} destinations and only {} sources", name, num_dst, num_src)
-        return graph, rows
+        check_rows(name, dst, num_dst if is_pair else num_src, dst_feats or src_feats)
+        check(src.dtype == dst.dtype, "{}: expected a pair of one dtype, got {} and {}", name, src,
+              dst)
+        check(is_pair or num_dst <= num_src, "{}: expected a pair of tensors, because the graph has "
+              "{} destinations and only {} sources", name, num_dst, num_src)
+        return graph, Rows(src, dst if is_pair else first_rows(src, num_dst), is_pair)
 
     def _checked_sources(self, graph: Any, feat: Tensor, width: int | None) -> Graph:
         """The graph, of which feat are the rows of the sources."""
@@ -121,18 +129,15 @@ def scale_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def check_weight_signs(layer: str, weight: Tensor, positive: bool) -> None:
-    """Weights whose sums are degrees must be positive, or not negative."""
-    check_all(weight > 0 if positive else weight >= 0, "{}: expected {} edge_weight, whose sums are "
-              "the degrees", layer, "positive" if positive else "non-negative")
-
-
-def normalised(graph: Graph, weight: Tensor, norm: str, eps: float = 0.0) -> Tensor:
-    """weight, float64 [E], by its sums into the destinations ("right"), or by the root of these and
-    of those out of the sources ("both"); a sum plus eps of 0 counts as 1."""
+def normalised(layer: str, graph: Graph, weight: Tensor, norm: str, eps: float = 0.0) -> Tensor:
+    """weight, float64 [E], by its sums into the destinations ("right": must be non-negative), or by
+    the root of these and of those out of the sources ("both": positive); a sum plus eps of 0 counts
+    as 1."""
     result, sides = weight, [(graph, "v")]
     if norm == "both":
         sides.append((graph.reversed_topology(), "u"))
+    check_all(weight > 0 if norm == "both" else weight >= 0, "{}: expected {} edge_weight, whose "
+              "sums are the degrees", layer, "positive" if norm == "both" else "non-negative")
     for side, target in sides:
         sums = ops.gspmm(side, "copy_rhs", "sum", None, weight) + eps
         factors = sums.masked_fill(sums == 0, 1).pow(-1 / len(sides))
@@ -177,20 +182,12 @@ def parameter(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape))
 
 
-def reset(init: Callable[..., Any], *parts: nn.Module | nn.Parameter | None,
-          gain: float = math.sqrt(2)) -> None:
-    """Initialises the weight of each linear layer, or the parameter, by default for ReLU, and
-    biases to 0."""
+def reset(init: Callable[[Tensor], Any], *parts: nn.Module | nn.Parameter | None) -> None:
+    """Initialises parameters, and those of linear layers; vectors, which are biases, to 0."""
     for part in parts:
-        if isinstance(part, (nn.Linear, nn.Parameter)):
-            init(getattr(part, "weight", part), gain=gain)
-        zero(getattr(part, "bias", None))
-
-
-def zero(bias: nn.Parameter | None) -> None:
-    """Sets the parameter to 0, if there is one."""
-    if bias is not None:
-        nn.init.zeros_(bias)
+        parameters = part.parameters() if isinstance(part, nn.Module) else [part]
+        for one in parameters if part is not None else ():
+            nn.init.zeros_(one) if one.dim() == 1 else init(one)
 
 
 def float32_lstm(lstm: nn.LSTM, rows: Any, state: Any = None) -> Any:
