@@ -1,7 +1,6 @@
 """What `mezzo.pyg.accelerate` and `mezzo.dgl.accelerate` share."""
 import logging
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from torch import nn
 
@@ -16,10 +15,11 @@ class Report(NamedTuple):
     left: dict[str, str]
 
     def __str__(self) -> str:
-        lines = [f"mezzo: accelerated {len(self.replaced)} of "
-                 f"{len(self.replaced) + len(self.left)} convolutions",
-                 *(f"  {name}" for name in self.replaced)]
-        return "\n".join(lines + [f"  left {name}: {why}" for name, why in self.left.items()])
+        count = len(self.replaced)
+        return "\n".join([
+            f"mezzo: accelerated {count} of {count + len(self.left)} convolutions",
+            *(f"  {name}" for name in self.replaced),
+            *(f"  left {name}: {why}" for name, why in self.left.items())])
 
 
 def swap(model: nn.Module, is_convolution: Callable[[nn.Module], bool],
@@ -32,12 +32,10 @@ def swap(model: nn.Module, is_convolution: Callable[[nn.Module], bool],
         label = f"{name or 'model'} ({type(module).__name__})"
         if type(module) in replacements.values() or not is_convolution(module):
             continue
+        reason = ("a subclass, which may compute something else"
+                  if isinstance(module, tuple(replacements)) else "no counterpart")
         if type(module) in replacements:
             reason = reason_to_leave(module)
-        elif isinstance(module, tuple(replacements)):
-            reason = "a subclass, which may compute something else"
-        else:
-            reason = "no counterpart"
         if reason is None:
             module.__class__ = replacements[type(module)]
             report.replaced.append(label)

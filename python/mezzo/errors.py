@@ -1,7 +1,6 @@
 """The library's errors as Python's."""
 import re
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch import Tensor, is_tensor

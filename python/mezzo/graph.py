@@ -2,8 +2,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar, Union, cast
+from typing import Any, Callable, TypeVar, Union, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,12 +36,8 @@ class Graph:
     dst[i]. Sources and destinations are one set of N nodes, or, in a block of a mini-batch and in
     a bipartite graph, two. Make a graph once and reuse it: it keeps what it builds.
 
-    Attributes:
-        topology: the `torch.classes.mezzo.Topology` that `torch.ops.mezzo` takes.
-        srcdata: a dict of tensors with one row per source.
-        dstdata: a dict of tensors with one row per destination.
-        edata: a dict of tensors with one row per edge.
-    """
+    `srcdata`, `dstdata` and `edata` are dicts of tensors with one row per source, destination and
+    edge; `topology` is the `torch.classes.mezzo.Topology` that `torch.ops.mezzo` takes."""
 
     def __init__(self, topology: torch.ScriptObject, *, is_block: bool | None = None) -> None:
         """The graph of a Topology. It is a block, whose sources and destinations have tensors of
@@ -105,7 +100,7 @@ class Graph:
         tensors of nodes and edges go to ndata and edata under PyG's names, without a copy."""
         check(getattr(data, "edge_index", None) is not None,
               "from_pyg: expected data with an edge_index, got {}", type(data).__name__)
-        graph = cls.from_coo(data.edge_index[0], data.edge_index[1], data.num_nodes)
+        graph = cls.from_coo(*data.edge_index, data.num_nodes)
         if getattr(data, "ptr", None) is not None:
             graph.set_batch_num_nodes(data.ptr.diff())
         for name, value in data.items():
@@ -116,14 +111,13 @@ class Graph:
 
     @classmethod
     def from_dgl(cls, g: Any) -> Graph:
-        """The graph of a homogeneous `dgl.DGLGraph` or of a block, with the same edge ids and
-        tensors. No tensor is copied."""
+        """The graph of a homogeneous `dgl.DGLGraph` or block, with its edge ids and tensors."""
         etypes = getattr(g, "canonical_etypes", ())
         check(len(etypes) == 1, "from_dgl: expected a graph of one type of edges, got {}",
               len(etypes) or type(g).__name__)
-        src, dst = g.edges(order="eid")
         two_sides = g.is_block or len(g.ntypes) > 1
-        graph = cls.from_coo(src, dst, g.num_src_nodes(), g.num_dst_nodes() if two_sides else None)
+        num_dst = g.num_dst_nodes() if two_sides else None
+        graph = cls.from_coo(*g.edges(order="eid"), g.num_src_nodes(), num_dst)
         graph.srcdata.update(g.srcdata)
         graph.dstdata.update(g.dstdata)
         graph.edata.update(g.edata)
@@ -197,8 +191,7 @@ class Graph:
         """The graph and its tensors on `device`; this graph if it is there."""
         if torch.empty(0, device=device).device == self.device:
             return self
-        src, dst = self.edges()
-        other = Graph.from_coo(src.to(device), dst.to(device), self._num_src,
+        other = Graph.from_coo(*(ids.to(device) for ids in self.edges()), self._num_src,
                                self._num_dst if self.is_block else None)
         for side in ("srcdata", "dstdata", "edata"):
             getattr(other, side).update({k: x.to(device) for k, x in getattr(self, side).items()})
@@ -206,9 +199,8 @@ class Graph:
         return other
 
     def __repr__(self) -> str:
-        nodes = (f"{self._num_src} sources, {self._num_dst} destinations" if self.is_block
-                 else f"{self._num_src} nodes")
-        return f"mezzo.Graph({nodes}, {self._num_edges} edges, {self.device})"
+        dst = f"sources, {self._num_dst} destinations" if self.is_block else "nodes"
+        return f"mezzo.Graph({self._num_src} {dst}, {self._num_edges} edges, {self.device})"
 
     def tensor(self) -> Tensor:
         """The structure as the operators of mezzo_traced take it: [0, num_src, num_dst, E]. An
@@ -244,12 +236,9 @@ class Graph:
 
 
 def as_graph(graph: Any) -> Graph:
-    """A Graph as it is, that of a Topology, or that of a DGLGraph, which keeps it until its
-    structure changes."""
-    if isinstance(graph, Graph):
-        return graph
-    if isinstance(graph, (torch.ScriptObject, FakeScriptObject)):
-        return Graph(graph)
+    """The graph, that of a Topology, or that of a DGLGraph, which keeps it until it changes."""
+    if isinstance(graph, (Graph, torch.ScriptObject, FakeScriptObject)):
+        return graph if isinstance(graph, Graph) else Graph(graph)
     if not hasattr(graph, "canonical_etypes"):
         raise TypeError(f"expected a mezzo.Graph or a Topology, got {type(graph).__name__}")
     # DGL replaces _graph when it changes a structure, and its local copies share both attributes.
@@ -272,9 +261,8 @@ _kept = WeakTensorKeyDictionary()
 
 
 def kept(tensor: Tensor, key: Any, make: Callable[[], Any]) -> Any:
-    """make(), once for this tensor object and key, until the tensor is freed or changed in place.
-    What it makes must not refer to the tensor. Inference tensors do not count changes; for those
-    it is made each time."""
+    """make(), once for this tensor object and key, until the tensor is freed or changed in place;
+    each time of an inference tensor, which counts no changes. It must not refer to the tensor."""
     if tensor.is_inference():
         return make()
     version, values = _kept.get(tensor, (None, {}))

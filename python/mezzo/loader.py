@@ -1,11 +1,9 @@
 """Loaders: mini-batches that the library's threads draw and gather ahead.
 
-    loader = mezzo.NeighborLoader(data, [15, 10], batch_size=1024, input_nodes=data.train_mask)
-    for batch in loader:                           # data: a torch_geometric.data.Data
+    for batch in mezzo.NeighborLoader(data, [15, 10], batch_size=1024):  # a PyG Data
         out = model(batch.x, batch.edge_index)[:batch.batch_size]
-
     for input_nodes, output_nodes, blocks in mezzo.NeighborLoader(graph, [15, 10], batch_size=1024):
-        out = model(blocks, blocks[0].srcdata["feat"])      # graph: a mezzo.Graph
+        out = model(blocks, blocks[0].srcdata["feat"])                   # a mezzo.Graph
 
 Each loop is the next epoch. A batch has the rows of all tensors of nodes and edges, in any dtype,
 without gradient; do not write to these tensors during a loop. It depends only on `seed`, by default
@@ -13,8 +11,7 @@ drawn from torch's generator, and its place, not on the number of threads.
 """
 import copy
 import re
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 from torch import Tensor
@@ -22,23 +19,24 @@ from torch import Tensor
 from mezzo.errors import call, check
 from mezzo.graph import Graph, kept
 
+_Rows = dict[str, Tensor]
+
 
 class _Loader:
     """What the loaders share. data: a PyG Data or a mezzo.Graph, on the CPU. num_workers: threads
     that prepare batches, each prefetch_factor of them ahead, until the loop ends or is left; 0: the
     caller, by torch's threads. `len` is the number of batches of an epoch."""
 
-    def __init__(self, kind: str, data: Any, options: dict[str, Any], num_workers: int,
-                 prefetch_factor: int, seed: int | None) -> None:
+    def __init__(self, loader: str, data: Any, /, **options: Any) -> None:
+        """options: the other arguments of the library's loader, in their order."""
         self.data = data
         self._graph = data if isinstance(data, Graph) else Graph.from_pyg(data)
-        if seed is None:
-            seed = int(torch.empty((), dtype=torch.int64).random_())
+        if options["seed"] is None:
+            options["seed"] = int(torch.empty((), dtype=torch.int64).random_())
         arguments = {"topology": self._graph.topology, "ndata": self._graph.ndata,
-                     "edata": self._graph.edata, **options, "num_workers": num_workers,
-                     "prefetch_factor": prefetch_factor, "seed": seed}
+                     "edata": self._graph.edata, **options}
         try:
-            self._loader = call(getattr(torch.classes.mezzo.Loader, kind), *arguments.values())
+            self._loader = call(getattr(torch.classes.mezzo.Loader, loader), *arguments.values())
         except TypeError as error:  # which has the numbers of the arguments
             text = re.sub(r"'_(\d+)'", lambda n: repr([*arguments][int(n[1])]), str(error))
             raise TypeError(text.split("\n")[0]) from None
@@ -51,8 +49,7 @@ class _Loader:
         while (parts := call(batches.next)) is not None:
             yield self._batch(*parts)
 
-    def _batch(self, structures: list[torch.ScriptObject], nodes: dict[str, Tensor],
-               edges: list[dict[str, Tensor]], more: dict[str, Tensor]) -> Any:
+    def _batch(self, structures: list[Any], nodes: _Rows, edges: list[_Rows], more: _Rows) -> Any:
         graph = Graph(structures[0], is_block=False)
         if self._graph is self.data:
             graph.ndata.update(nodes)
@@ -88,14 +85,14 @@ class NeighborLoader(_Loader):
         edges = data.edata if isinstance(data, Graph) else data
         check(weight_attr is None or weight_attr in edges,
               "NeighborLoader: expected weight_attr to name edge weights, got {}", weight_attr)
-        super().__init__("neighbors", data, {
-            "input_nodes": input_nodes, "num_neighbors": num_neighbors,
-            "as_blocks": isinstance(data, Graph), "labor": labor, "replace": replace,
-            "weights": weight_attr and edges[weight_attr], "batch_size": batch_size,
-            "shuffle": shuffle, "drop_last": drop_last}, num_workers, prefetch_factor, seed)
+        super().__init__(
+            "neighbors", data, input_nodes=input_nodes, num_neighbors=num_neighbors,
+            as_blocks=isinstance(data, Graph), labor=labor, replace=replace,
+            weights=weight_attr and edges[weight_attr], batch_size=batch_size, shuffle=shuffle,
+            drop_last=drop_last, num_workers=num_workers, prefetch_factor=prefetch_factor,
+            seed=seed)
 
-    def _batch(self, structures: list[torch.ScriptObject], nodes: dict[str, Tensor],
-               edges: list[dict[str, Tensor]], more: dict[str, Tensor]) -> Any:
+    def _batch(self, structures: list[Any], nodes: _Rows, edges: list[_Rows], more: _Rows) -> Any:
         if self._graph is not self.data:
             batch = super()._batch(structures, nodes, edges, more)
             batch.input_id, batch.batch_size = more["input_id"], more["input_id"].numel()
@@ -113,15 +110,16 @@ class NeighborLoader(_Loader):
 
 class ClusterLoader(_Loader):
     """Batches of `batch_size` random parts of a METIS partition into `num_parts`, with all edges
-    among their nodes (Cluster-GCN). Of Data a batch is Data with n_id and e_id, of a Graph a Graph
-    with ndata["_ID"] and edata["_ID"]."""
+    among their nodes (Cluster-GCN): Data with n_id and e_id, or a Graph with "_ID" in ndata, edata.
+    """
 
     def __init__(self, data: Any, num_parts: int, *, batch_size: int = 1, shuffle: bool = False,
                  drop_last: bool = False, num_workers: int = 1, prefetch_factor: int = 2,
                  seed: int | None = None) -> None:
-        super().__init__("clusters", data, {
-            "num_parts": num_parts, "batch_size": batch_size, "shuffle": shuffle,
-            "drop_last": drop_last}, num_workers, prefetch_factor, seed)
+        super().__init__(
+            "clusters", data, num_parts=num_parts, batch_size=batch_size, shuffle=shuffle,
+            drop_last=drop_last, num_workers=num_workers, prefetch_factor=prefetch_factor,
+            seed=seed)
 
 
 class SaintLoader(_Loader):
@@ -133,7 +131,7 @@ class SaintLoader(_Loader):
     def __init__(self, data: Any, batch_size: int, *, kind: str = "walk", walk_length: int = 2,
                  num_steps: int = 1, sample_coverage: int = 0, num_workers: int = 1,
                  prefetch_factor: int = 2, seed: int | None = None) -> None:
-        super().__init__("saint", data, {
-            "kind": kind, "batch_size": batch_size, "walk_length": walk_length,
-            "num_steps": num_steps, "sample_coverage": sample_coverage}, num_workers,
-            prefetch_factor, seed)
+        super().__init__(
+            "saint", data, kind=kind, batch_size=batch_size, walk_length=walk_length,
+            num_steps=num_steps, sample_coverage=sample_coverage, num_workers=num_workers,
+            prefetch_factor=prefetch_factor, seed=seed)

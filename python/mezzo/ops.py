@@ -51,8 +51,8 @@ def gat_attention(graph: GraphLike, z: Tensor, score_src: Tensor, score_dst: Ten
     the softmax over the edges into v of leaky_relu(score_src[u, h] + score_dst[v, h]), after
     dropout and times the edge weight.
 
-    z: [num_src, H, F]; score_src: [num_src, H]; score_dst: [num_dst, H]; edge_weight: [E] or
-    [E, H]. Returns [num_dst, H, F]."""
+    z: [num_src, H, F]; scores: [num_src, H] and [num_dst, H]; edge_weight: [E] or [E, H]. Returns
+    [num_dst, H, F]."""
     check_tensors("gat_attention", z=z)
     return call(_traced.gat_attention, as_tensor(graph), z, score_src, score_dst, edge_weight,
                 negative_slope, dropout, 0, _seed(z) if dropout > 0 else None)
@@ -76,15 +76,12 @@ def dropout(x: Tensor, probability: float, training: bool = True) -> Tensor:
     check_tensors("dropout", x=x)
     if not training or probability == 0:
         return x
-    device = x.device.type
-    if torch.is_autocast_enabled(device) and x.dtype != torch.float64:
-        x = x.to(torch.get_autocast_dtype(device))
-    return call(_ops.dropout, x, probability, 0, _seed(x))
+    return call(_ops.dropout, x.to(_dtype_of_region(x)), probability, 0, _seed(x))
 
 
 def segment_reduce(reduce: str, lengths: Tensor, x: Tensor) -> Tensor:
-    """out[s] = reduce over the rows of segment s; 0 for an empty one. lengths: int64 [S] that sum
-    to N; x: [N, ...]. Returns [S, ...]."""
+    """out[s] = reduce over the rows of segment s, 0 for an empty one: [S, ...]. x: [N, ...];
+    lengths: int64 [S] that sum to N."""
     return call(_ops.segment_reduce, reduce, lengths, x)
 
 
@@ -94,8 +91,7 @@ def segment_softmax(lengths: Tensor, x: Tensor) -> Tensor:
 
 
 def segment_mm(a: Tensor, b: Tensor, lengths: Tensor) -> Tensor:
-    """The rows of segment i of a, times b[i]. a: [N, D1]; b: [S, D1, D2]; lengths: int64 [S].
-    Returns [N, D2]."""
+    """Rows of segment i of a, times b[i]: [N, D2]. a: [N, D1]; b: [S, D1, D2]; lengths: [S]."""
     return call(_ops.segment_mm, a, b, lengths)
 
 
@@ -104,7 +100,12 @@ def gather_mm(a: Tensor, b: Tensor, idx: Tensor) -> Tensor:
     return call(_ops.gather_mm, a, b, idx)
 
 
+def _dtype_of_region(x: Tensor) -> torch.dtype:
+    """What autocast casts x to; its dtype outside autocast."""
+    casts = torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64
+    return torch.get_autocast_dtype(x.device.type) if casts else x.dtype
+
+
 def _seed(x: Tensor) -> Tensor:
-    """A seed on the device of x. A tensor, so that a captured CUDA graph draws again when it is
-    replayed."""
+    """A seed on the device of x. A tensor, so that a replayed CUDA graph draws again."""
     return torch.randint(2**62, (1,), device=x.device)

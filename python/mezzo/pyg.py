@@ -60,8 +60,7 @@ def _takes(module: nn.Module, edge_index: Any, *rows: Any) -> bool:
 
 
 def _structure(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int = 0) -> Graph:
-    """The graph of an edge_index [2, E]; with num_loops, the first nodes have one self loop each,
-    after the other edges, and no other."""
+    """The graph of an edge_index [2, E]; the first num_loops nodes have one self loop, as last."""
     def make() -> Graph:
         src, dst = edge_index
         if num_loops:

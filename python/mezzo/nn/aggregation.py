@@ -21,8 +21,7 @@ class EdgeWeightNorm(GraphModule):
         self._norm, self._eps = norm, eps
 
     def forward(self, graph: Any, edge_weight: Tensor) -> Tensor:
-        """edge_weight: floating [E] or [E, 1], positive for "both" (reading the signs
-        synchronises). Returns [E] of its dtype, computed in float64."""
+        """edge_weight: [E] or [E, 1], positive for "both", which synchronises. Returns [E]."""
         graph = as_graph(graph)
         check_tensors("EdgeWeightNorm", edge_weight=edge_weight)
         weight = self._edge_factors(graph, edge_weight, torch.float64)
@@ -39,13 +38,12 @@ class GraphConv(GraphModule):
     def __init__(self, in_feats: int, out_feats: int, norm: str = "both", weight: bool = True,
                  bias: bool = True, activation: Activation = None,
                  allow_zero_in_degree: bool = False) -> None:
-        super().__init__()
-        support.check_positive("GraphConv", in_feats=in_feats, out_feats=out_feats)
+        super().__init__(allow_zero_in_degree, in_feats=in_feats, out_feats=out_feats)
         support.check_option("GraphConv", "norm", norm, ("none", "both", "right", "left"))
         self._in_feats, self._out_feats, self._norm = in_feats, out_feats, norm
-        self._activation, self._allow_zero_in_degree = activation, allow_zero_in_degree
-        self.weight = support.parameter(in_feats, out_feats) if weight else None
-        self.bias = support.parameter(out_feats) if bias else None
+        self._activation = activation
+        self.weight = nn.Parameter(torch.empty(in_feats, out_feats)) if weight else None
+        self.bias = nn.Parameter(torch.empty(out_feats)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -82,23 +80,20 @@ class GraphConv(GraphModule):
 
 
 class SAGEConv(GraphModule):
-    """GraphSAGE (Hamilton et al., NeurIPS'17): fc_self(h_v) + fc_neigh(aggregate of h_u).
-
-    aggregator_type: "mean"; "pool", the maximum of relu(fc_pool(h_u)); "gcn", the mean of the
-    neighbours and the node, without fc_self; "lstm", the last state of an LSTM that reads them in
-    the order of the edges, in float32 inside autocast, and stores [E, in]. Parameters:
-    `fc_neigh.weight` [out, in], `fc_self` (weight [out, in_dst], bias [out]) or for gcn `bias`
-    [out], `fc_pool` [in, in], `lstm`; Glorot uniform for ReLU."""
+    """GraphSAGE (Hamilton et al., NeurIPS'17): fc_self(h_v) + fc_neigh(aggregate of h_u). The
+    aggregate: "mean"; "pool", the maximum of relu(fc_pool(h_u)); "gcn", the mean of neighbours and
+    node, without fc_self; "lstm", the last state of an LSTM that reads them in the order of the
+    edges, in float32 inside autocast, and stores [E, in]. Parameters: `fc_neigh.weight` [out, in],
+    `fc_self`, or for gcn `bias` [out], `fc_pool` [in, in], `lstm`; Glorot uniform for ReLU."""
 
     def __init__(self, in_feats: int | tuple[int, int], out_feats: int, aggregator_type: str,
                  feat_drop: float = 0.0, bias: bool = True,
                  norm: Callable[[Tensor], Tensor] | None = None,
                  activation: Activation = None) -> None:
-        super().__init__()
-        support.check_option("SAGEConv", "aggregator_type", aggregator_type,
-                             ("mean", "gcn", "pool", "lstm"))
+        super().__init__(out_feats=out_feats)
+        kinds = ("mean", "gcn", "pool", "lstm")
+        support.check_option("SAGEConv", "aggregator_type", aggregator_type, kinds)
         self._set_in_feats(in_feats)
-        support.check_positive("SAGEConv", out_feats=out_feats)
         self._out_feats, self._aggre_type = out_feats, aggregator_type
         self.feat_drop, self.norm, self.activation = nn.Dropout(feat_drop), norm, activation
         if aggregator_type == "pool":
@@ -106,16 +101,16 @@ class SAGEConv(GraphModule):
         if aggregator_type == "lstm":
             self.lstm = nn.LSTM(self._in_src_feats, self._in_src_feats, batch_first=True)
         self.fc_neigh = nn.Linear(self._in_src_feats, out_feats, bias=False)
-        if aggregator_type != "gcn":
-            self.fc_self = nn.Linear(self._in_dst_feats, out_feats, bias=bias)
-        else:
+        if aggregator_type == "gcn":
             self.bias = nn.Parameter(torch.zeros(out_feats)) if bias else None
+        else:
+            self.fc_self = nn.Linear(self._in_dst_feats, out_feats, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        for name in ("fc_pool", "fc_self", "fc_neigh"):
-            if hasattr(self, name):
-                support.reset(support.uniform, getattr(self, name).weight)
+        for part in self.children():
+            if isinstance(part, nn.Linear):
+                support.reset(support.uniform, part.weight)
         if self._aggre_type == "lstm":
             self.lstm.reset_parameters()
 
@@ -150,8 +145,8 @@ class SAGEConv(GraphModule):
     def _last_states(self, graph: Graph, x: Tensor, edge_weight: Tensor | None) -> Tensor:
         """[num_dst, in]: of the LSTM that reads the messages into each destination, 0 without."""
         edges, reading, readers, counts = _reading_order(graph)
-        messages = (ops.gsddmm(reading, "copy_lhs", x) if edge_weight is None else
-                    ops.gsddmm(reading, "mul", x, edge_weight[edges], "u", "e"))
+        op, weight = ("copy_lhs", None) if edge_weight is None else ("mul", edge_weight[edges])
+        messages = ops.gsddmm(reading, op, x, weight, "u", "e")
         out = messages.new_zeros(graph.num_dst_nodes(), self._in_src_feats)
         if counts.numel() == 0:
             return out
@@ -185,9 +180,8 @@ def _reading_order(graph: Graph) -> tuple[Tensor, Graph, Tensor, Tensor]:
 
 
 class GINConv(GraphModule):
-    """Graph isomorphism network (Xu et al., ICLR'19): apply_func((1 + eps) h_v + aggregate of h_u)
-    with aggregator_type "sum", "max" or "mean". `eps` [1] is a parameter if learn_eps, otherwise a
-    buffer."""
+    """Graph isomorphism network (Xu et al., ICLR'19): apply_func((1 + eps) h_v + aggregate of h_u),
+    a "sum", "max" or "mean". `eps` [1] is a parameter if learn_eps, otherwise a buffer."""
 
     def __init__(self, apply_func: Callable[[Tensor], Tensor] | None = None,
                  aggregator_type: str = "sum", init_eps: float = 0, learn_eps: bool = False,
@@ -197,10 +191,7 @@ class GINConv(GraphModule):
         self._aggregator_type = aggregator_type
         self.apply_func, self.activation = apply_func, activation
         eps = torch.tensor([init_eps], dtype=torch.float32)
-        if learn_eps:
-            self.eps = nn.Parameter(eps)
-        else:
-            self.register_buffer("eps", eps)
+        self.eps = nn.Parameter(eps) if learn_eps else nn.Buffer(eps)
 
     def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None) -> Tensor:
         """feat: [num_src, ...], destinations first, or a pair with [num_dst, ...]; edge_weight:
@@ -231,28 +222,24 @@ class EdgeConv(GraphModule):
 
     def __init__(self, in_feat: int, out_feat: int, batch_norm: bool = False,
                  allow_zero_in_degree: bool = False) -> None:
-        super().__init__()
-        support.check_positive("EdgeConv", in_feat=in_feat, out_feat=out_feat)
-        self.batch_norm, self._allow_zero_in_degree = batch_norm, allow_zero_in_degree
+        super().__init__(allow_zero_in_degree, in_feat=in_feat, out_feat=out_feat)
+        self.batch_norm = batch_norm
         self.theta, self.phi = nn.Linear(in_feat, out_feat), nn.Linear(in_feat, out_feat)
         if batch_norm:
             self.bn = nn.BatchNorm1d(out_feat)
 
     def forward(self, g: Any, feat: Features) -> Tensor:
-        """feat: [num_src, in], destinations first, or a pair with [num_dst, in]. Returns
-        [num_dst, out]."""
+        """feat: [num_src, in], or a pair with [num_dst, in]. Returns [num_dst, out]."""
         graph, rows = self._checked(g, feat, self.theta.in_features)
-        device, result = rows.src.device.type, rows.src.dtype
-        if torch.is_autocast_enabled(device) and result != torch.float64:
-            result = torch.get_autocast_dtype(device)
+        device, result = rows.src.device.type, ops._dtype_of_region(rows.src)
         # theta(h_v - h_u) + phi(h_v) = (theta + phi)(h_v) - theta(h_u), the bias of theta with v's
         # part. The halves may be large beside their difference: 16 bits would lose it.
         with torch.autocast(device, enabled=False):
             dtype, theta, phi = support.scale_dtype(rows.src), self.theta, self.phi
             weight = theta.weight.to(dtype)
             sent = ops.linear(rows.src.to(dtype), weight)
-            own = ops.linear(rows.dst.to(dtype), weight + phi.weight,
-                             theta.bias.to(dtype) + phi.bias)
+            bias = theta.bias.to(dtype) + phi.bias
+            own = ops.linear(rows.dst.to(dtype), weight + phi.weight, bias)
             if not self.batch_norm:
                 return ops.gspmm(graph, "sub", "max", own, sent, "v", "u").to(result)
             messages = ops.gsddmm(graph, "sub", own, sent, "v", "u").to(result)
@@ -266,10 +253,9 @@ class GatedGraphConv(GraphModule):
 
     def __init__(self, in_feats: int, out_feats: int, n_steps: int, n_etypes: int,
                  bias: bool = True) -> None:
-        super().__init__()
-        support.check_positive("GatedGraphConv", in_feats=in_feats, n_etypes=n_etypes)
-        check(in_feats <= out_feats, "GatedGraphConv: expected out_feats of at least in_feats, {}, "
-              "got {}", in_feats, out_feats)
+        super().__init__(in_feats=in_feats, n_etypes=n_etypes)
+        check(in_feats <= out_feats,
+              "GatedGraphConv: expected out_feats of at least {}, got {}", in_feats, out_feats)
         self._in_feats, self._out_feats = in_feats, out_feats
         self._n_steps, self._n_etypes = n_steps, n_etypes
         self.linears = nn.ModuleList(nn.Linear(out_feats, out_feats) for _ in range(n_etypes))
@@ -281,12 +267,12 @@ class GatedGraphConv(GraphModule):
         support.reset(support.normal, *self.linears)
 
     def forward(self, graph: Any, feat: Tensor, etypes: Tensor | None = None) -> Tensor:
-        """feat: [N, in]; etypes: integer [E] in [0, n_etypes), which synchronises; may be None for
-        one type. Returns [N, out]."""
+        """feat: [N, in]; etypes: integer [E] below n_etypes, which synchronises, unless that is 1.
+        Returns [N, out]."""
         graph, feat = self._square(graph, feat, self._in_feats)
         typed = self._typed(graph, etypes)
-        weight = torch.cat([layer.weight for layer in self.linears])
-        bias = torch.cat([layer.bias for layer in self.linears])
+        weight, bias = (torch.cat([getattr(layer, name) for layer in self.linears])
+                        for name in ("weight", "bias"))
         state = nn.functional.pad(feat, (0, self._out_feats - self._in_feats))
         for _ in range(self._n_steps):
             sent = ops.linear(state, weight, bias).view(-1, self._out_feats)

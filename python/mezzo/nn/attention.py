@@ -39,11 +39,9 @@ class _AttentionModule(GraphModule):
 
     def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
                  allow_zero_in_degree: bool) -> None:
-        super().__init__()
-        support.check_positive(type(self).__name__, out_feats=out_feats, num_heads=num_heads)
+        super().__init__(allow_zero_in_degree, out_feats=out_feats, num_heads=num_heads)
         self._set_in_feats(in_feats)
         self._num_heads, self._out_feats = num_heads, out_feats
-        self._allow_zero_in_degree = allow_zero_in_degree
 
     def _set_options(self, feat_drop: float, attn_drop: float, negative_slope: float,
                      residual: bool, activation: Activation, bias: bool) -> None:
@@ -76,9 +74,8 @@ class _AttentionModule(GraphModule):
     def _projected_heads(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """The rows of sources and destinations, [N, H, F]."""
         sent, own = self._projected(rows)
-        sent = self._heads(sent)
-        return sent, (support.first_rows(sent, rows.dst.shape[0]) if own is None
-                      else self._heads(own))
+        own = support.first_rows(sent, rows.dst.shape[0]) if own is None else own
+        return self._heads(sent), self._heads(own)
 
     def _add_residual(self, out: Tensor, rows: Rows) -> Tensor:
         if self.res_fc is None:
@@ -100,11 +97,11 @@ class GATConv(_AttentionModule):
                  allow_zero_in_degree: bool = False, bias: bool = True) -> None:
         super().__init__(in_feats, out_feats, num_heads, allow_zero_in_degree)
         self._set_projections(in_feats)
-        self.attn_l = support.parameter(1, num_heads, out_feats)
-        self.attn_r = support.parameter(1, num_heads, out_feats)
+        self.attn_l = nn.Parameter(torch.empty(1, num_heads, out_feats))
+        self.attn_r = nn.Parameter(torch.empty(1, num_heads, out_feats))
         self._set_options(feat_drop, attn_drop, negative_slope, residual, activation, bias)
         has_own_bias = bias and not isinstance(self.res_fc, nn.Linear)
-        self.bias = support.parameter(num_heads * out_feats) if has_own_bias else None
+        self.bias = nn.Parameter(torch.empty(num_heads * out_feats)) if has_own_bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -149,9 +146,8 @@ class GATConv(_AttentionModule):
 class GATv2Conv(_AttentionModule):
     """Graph attention with dynamic scores (Brody et al., ICLR'22): logits attn .
     leaky_relu(fc_src(h_u) + fc_dst(h_v)), softmax over the edges into v, weighted sum of
-    fc_src(h_u); then residual and activation. Parameters: `fc_src`, `fc_dst` and `res_fc` (if
-    residual changes the width), weight [H out, in] and bias [H out], and `attn` [1, H, out]; Glorot
-    normal for ReLU. With share_weights fc_dst is fc_src."""
+    fc_src(h_u); then residual and activation. Parameters: `fc_src`, `fc_dst` (fc_src if
+    share_weights), `res_fc` if residual changes the width, [H out, in]; `attn` [1, H, out]."""
 
     def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
                  feat_drop: float = 0.0, attn_drop: float = 0.0, negative_slope: float = 0.2,
@@ -163,7 +159,7 @@ class GATv2Conv(_AttentionModule):
         self.fc_src = self.fc_dst = nn.Linear(self._in_src_feats, width, bias=bias)
         if not share_weights or isinstance(in_feats, tuple):
             self.fc_dst = nn.Linear(self._in_dst_feats, width, bias=bias)
-        self.attn = support.parameter(1, num_heads, out_feats)
+        self.attn = nn.Parameter(torch.empty(1, num_heads, out_feats))
         self._set_options(feat_drop, attn_drop, negative_slope, residual, activation, bias)
         self.share_weights = share_weights
         self.reset_parameters()

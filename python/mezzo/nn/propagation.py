@@ -6,8 +6,7 @@ them, and the degrees are their sums into a destination and out of a source.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch import Tensor, nn
@@ -65,17 +64,14 @@ def _linear_by_blocks(x: Tensor, weight: Tensor, count: int) -> tuple[Tensor, ..
 
 class SGConv(GraphModule):
     """Simplified graph convolution (Wu et al., ICML'19): fc(norm(P^k h)). Parameters: `fc.weight`
-    [out, in] (Glorot uniform), `fc.bias` [out] (zeros). cached: keeps the rows of the first call,
-    as DGL does, until `clear_cache()`."""
+    [out, in] (Glorot uniform), `fc.bias` [out]. cached: keeps the rows of the first call."""
 
     def __init__(self, in_feats: int, out_feats: int, k: int = 1, cached: bool = False,
                  bias: bool = True, norm: Callable[[Tensor], Tensor] | None = None,
                  allow_zero_in_degree: bool = False) -> None:
-        super().__init__()
-        support.check_positive("SGConv", in_feats=in_feats, out_feats=out_feats)
+        super().__init__(allow_zero_in_degree, in_feats=in_feats, out_feats=out_feats)
         self.fc = nn.Linear(in_feats, out_feats, bias=bias)
-        self._k, self._cached, self._cached_h = k, cached, None
-        self.norm, self._allow_zero_in_degree = norm, allow_zero_in_degree
+        self._k, self._cached, self._cached_h, self.norm = k, cached, None, norm
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -91,8 +87,8 @@ class SGConv(GraphModule):
         if self._cached_h is not None:
             return linear(self.fc, self._cached_h)
         step = Propagation(self, graph, feat, edge_weight)
-        first = (self.fc.in_features > self.fc.out_features and not self._cached
-                 and self.norm is None)
+        narrows = self.fc.in_features > self.fc.out_features
+        first = narrows and not self._cached and self.norm is None
         rows = ops.linear(feat, self.fc.weight) if first else feat
         for _ in range(self._k):
             rows = step(rows)
@@ -110,8 +106,7 @@ class TAGConv(GraphModule):
 
     def __init__(self, in_feats: int, out_feats: int, k: int = 2, bias: bool = True,
                  activation: Activation = None) -> None:
-        super().__init__()
-        support.check_positive("TAGConv", in_feats=in_feats, out_feats=out_feats)
+        super().__init__(in_feats=in_feats, out_feats=out_feats)
         self._in_feats, self._out_feats, self._k = in_feats, out_feats, k
         self._activation = activation
         self.lin = nn.Linear(in_feats * (k + 1), out_feats, bias=bias)
@@ -138,9 +133,8 @@ class TAGConv(GraphModule):
 
 
 class APPNPConv(GraphModule):
-    """Propagation by personalised PageRank (Gasteiger et al., ICLR'19): from z = h, k times z =
-    (1 - alpha) D_in^(-1/2) A D_out^(-1/2) z + alpha h; edge_drop drops edges anew in each step
-    while training. No parameters."""
+    """Personalised PageRank (Gasteiger et al., ICLR'19): from z = h, k times z = (1 - alpha)
+    D_in^(-1/2) A D_out^(-1/2) z + alpha h; edge_drop drops edges anew in each training step."""
 
     def __init__(self, k: int, alpha: float, edge_drop: float = 0.0) -> None:
         super().__init__()
@@ -166,8 +160,7 @@ class ChebConv(GraphModule):
 
     def __init__(self, in_feats: int, out_feats: int, k: int,
                  activation: Activation = nn.functional.relu, bias: bool = True) -> None:
-        super().__init__()
-        support.check_positive("ChebConv", in_feats=in_feats, out_feats=out_feats, k=k)
+        super().__init__(in_feats=in_feats, out_feats=out_feats, k=k)
         self._in_feats, self._out_feats, self._k = in_feats, out_feats, k
         self.activation = activation
         self.linear = nn.Linear(k * in_feats, out_feats, bias)
@@ -175,8 +168,7 @@ class ChebConv(GraphModule):
     def forward(self, graph: Any, feat: Tensor,
                 lambda_max: Tensor | list[float] | None = None) -> Tensor:
         """feat: [N, in]; lambda_max: the largest eigenvalue of the normalised Laplacian, one number
-        (or [1]), or [N] with that of each node's graph; by default 2, its upper bound. Returns
-        [N, out]."""
+        or [N] with that of each node's graph; by default 2, its bound. Returns [N, out]."""
         graph, feat = self._square(graph, feat, self._in_feats)
         laplacian = self._laplacian(graph, feat, lambda_max)
         weight, bias = self.linear.weight, self.linear.bias
@@ -189,11 +181,9 @@ class ChebConv(GraphModule):
             out = support.add_parameter(out, bias)
         else:
             terms = [feat]
-            if self._k > 1:
-                terms.append(laplacian(feat, 1))
-                terms[0] = feat.to(terms[1].dtype)
-            for _ in range(2, self._k):
-                terms.append(laplacian(terms[-1], 2) - terms[-2])
+            for i in range(1, self._k):
+                term = laplacian(terms[-1], min(i, 2))
+                terms.append(term if i == 1 else term - terms[-2].to(term.dtype))
             out = _linear_of_terms(terms, weight, bias)
         return support.activate(self.activation, out)
 
@@ -224,20 +214,21 @@ class ChebConv(GraphModule):
 class GCN2Conv(GraphModule):
     """GCNII (Chen et al., ICML'20): from p = (1 - alpha) P h and r = alpha feat_0: (1 - beta) (p +
     r) + beta (p weight1 + r weight2) + bias, with beta = log(lambda_ / layer + 1) and weight2 =
-    weight1 unless project_initial_features is False. Parameters: `weight1`, `weight2` [in, in]
-    (normal), `bias` [in] (zeros)."""
+    weight1 if project_initial_features. Parameters: `weight1`, `weight2` [in, in], `bias` [in]."""
 
     def __init__(self, in_feats: int, layer: int, alpha: float = 0.1, lambda_: float = 1,
                  project_initial_features: bool = True, allow_zero_in_degree: bool = False,
                  bias: bool = True, activation: Activation = None) -> None:
-        super().__init__()
+        super().__init__(allow_zero_in_degree, in_feats=in_feats)
         check(layer >= 1 and lambda_ / layer > -1, "GCN2Conv: expected layer of at least 1 and "
               "lambda_ above its negative, got {} and {}", layer, lambda_)
         self._in_feats, self.alpha, self.beta = in_feats, alpha, math.log1p(lambda_ / layer)
-        self._activation, self._allow_zero_in_degree = activation, allow_zero_in_degree
-        self.weight1 = support.parameter(in_feats, in_feats)
-        self.weight2 = None if project_initial_features else support.parameter(in_feats, in_feats)
-        self.bias = support.parameter(in_feats) if bias else None
+        self._activation = activation
+        self.weight1 = nn.Parameter(torch.empty(in_feats, in_feats))
+        self.weight2 = None
+        if not project_initial_features:
+            self.weight2 = nn.Parameter(torch.empty(in_feats, in_feats))
+        self.bias = nn.Parameter(torch.empty(in_feats)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -245,8 +236,8 @@ class GCN2Conv(GraphModule):
 
     def forward(self, graph: Any, feat: Tensor, feat_0: Tensor,
                 edge_weight: Tensor | None = None) -> Tensor:
-        """feat, feat_0: [N, in]; feat_0 is what the model's first layer got. edge_weight: positive
-        [E], which synchronises. Returns [N, in]."""
+        """feat, feat_0 (of the first layer): [N, in]; edge_weight: positive [E], which
+        synchronises. Returns [N, in]."""
         graph, feat = self._square(graph, feat, self._in_feats)
         support.check_rows("GCN2Conv", feat_0, graph.num_src_nodes(), self._in_feats)
         received = Propagation(self, graph, feat, edge_weight, 1 - self.alpha)(feat)

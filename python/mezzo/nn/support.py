@@ -1,11 +1,9 @@
-"""Code that the layers share: checks of inputs, edge weights, and float32 parameters with 16-bit
-rows. Each check names the layer."""
+"""What the layers share: checks, edge weights, and float32 parameters with 16-bit rows."""
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, Union
+from typing import Any, Callable, NamedTuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +20,6 @@ uniform = functools.partial(nn.init.xavier_uniform_, gain=math.sqrt(2))
 
 class Rows(NamedTuple):
     """The rows of the sources, and those of the destinations: the first of them unless is_pair."""
-
     src: Tensor
     dst: Tensor
     is_pair: bool
@@ -46,10 +43,14 @@ def pair_of(feat: Features) -> tuple[Tensor, Tensor]:
 
 
 class GraphModule(nn.Module):
-    """A layer that reads a graph and rows of its nodes. One that can refuse nodes without in-edges
-    sets _allow_zero_in_degree."""
+    """A layer that reads a graph and rows of its nodes. The sizes must be positive integers."""
 
     _allow_zero_in_degree = True
+
+    def __init__(self, allow_zero_in_degree: bool = True, **sizes: Any) -> None:
+        super().__init__()
+        check_positive(type(self).__name__, **sizes)
+        self._allow_zero_in_degree = allow_zero_in_degree
 
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
         """Whether a node without in-edges is allowed; otherwise it is an error."""
@@ -63,16 +64,14 @@ class GraphModule(nn.Module):
 
     def _checked(self, graph: Any, feat: Features, src_feats: int | None = None,
                  dst_feats: int | None = None) -> tuple[Graph, Rows]:
-        """The graph and the rows, [num_src, src_feats], or a pair with [num_dst, dst_feats]; of
-        any equal shapes if src_feats is None."""
+        """The graph and the rows, [num_src, src_feats or any], or with [num_dst, dst_feats]."""
         (src, dst), is_pair = pair_of(feat), isinstance(feat, (tuple, list))
         graph, name = self._checked_sources(graph, src, src_feats), type(self).__name__
         num_src, num_dst = graph.num_src_nodes(), graph.num_dst_nodes()
         check_rows(name, dst, num_dst if is_pair else num_src, dst_feats or src_feats)
-        check(src.dtype == dst.dtype, "{}: expected a pair of one dtype, got {} and {}", name, src,
-              dst)
-        check(is_pair or num_dst <= num_src, "{}: expected a pair of tensors, because the graph has "
-              "{} destinations and only {} sources", name, num_dst, num_src)
+        check(src.dtype == dst.dtype, "{}: expected one dtype, got {} and {}", name, src, dst)
+        check(is_pair or num_dst <= num_src, "{}: expected a pair of tensors, because the graph "
+              "has {} destinations and only {} sources", name, num_dst, num_src)
         return graph, Rows(src, dst if is_pair else first_rows(src, num_dst), is_pair)
 
     def _checked_sources(self, graph: Any, feat: Tensor, width: int | None) -> Graph:
@@ -81,8 +80,8 @@ class GraphModule(nn.Module):
         check_rows(name, feat, graph.num_src_nodes(), width)
         if not self._allow_zero_in_degree:
             graph.check_in_degrees(
-                f"{name}: expected an in-edge of every destination, got nodes without in-edges; add "
-                "self loops or set allow_zero_in_degree")
+                f"{name}: expected an in-edge of every destination, got nodes without in-edges; "
+                "add self loops or set allow_zero_in_degree")
         return graph
 
     def _square(self, graph: Any, feat: Tensor, width: int | None = None) -> tuple[Graph, Tensor]:
@@ -130,9 +129,8 @@ def scale_dtype(x: Tensor) -> torch.dtype:
 
 
 def normalised(layer: str, graph: Graph, weight: Tensor, norm: str, eps: float = 0.0) -> Tensor:
-    """weight, float64 [E], by its sums into the destinations ("right": must be non-negative), or by
-    the root of these and of those out of the sources ("both": positive); a sum plus eps of 0 counts
-    as 1."""
+    """weight, float64 [E], by its sums into the destinations ("right"), or by the root of these and
+    of those out of the sources ("both"); a sum plus eps of 0 counts as 1."""
     result, sides = weight, [(graph, "v")]
     if norm == "both":
         sides.append((graph.reversed_topology(), "u"))
@@ -177,17 +175,12 @@ def check_option(layer: str, name: str, value: Any, allowed: tuple[str, ...]) ->
           ", ".join(allowed), repr(value))
 
 
-def parameter(*shape: int) -> nn.Parameter:
-    """A parameter that is not initialised."""
-    return nn.Parameter(torch.empty(shape))
-
-
 def reset(init: Callable[[Tensor], Any], *parts: nn.Module | nn.Parameter | None) -> None:
     """Initialises parameters, and those of linear layers; vectors, which are biases, to 0."""
     for part in parts:
-        parameters = part.parameters() if isinstance(part, nn.Module) else [part]
-        for one in parameters if part is not None else ():
-            nn.init.zeros_(one) if one.dim() == 1 else init(one)
+        if part is not None:
+            for one in part.parameters() if isinstance(part, nn.Module) else (part,):
+                nn.init.zeros_(one) if one.dim() == 1 else init(one)
 
 
 def float32_lstm(lstm: nn.LSTM, rows: Any, state: Any = None) -> Any:
