@@ -10,18 +10,12 @@ import pathlib
 import torch
 
 __version__ = importlib.metadata.version("mezzo")
-
-
-def _load_library():
-    requirements = importlib.metadata.requires("mezzo")
-    expected = next(text.removeprefix("torch==") for text in requirements if "torch==" in text)
-    if torch.__version__.split("+")[0] != expected:
-        raise ImportError(f"mezzo {__version__}: expected torch {expected}, got "
-                          f"{torch.__version__}; run: pip install torch=={expected}")
-    torch.ops.load_library(str(pathlib.Path(__file__).parent / "lib/libmezzo.so"))
-
-
-_load_library()
+_expected = next(text.removeprefix("torch==") for text in importlib.metadata.requires("mezzo")
+                 if "torch==" in text)
+if torch.__version__.split("+")[0] != _expected:
+    raise ImportError(f"mezzo {__version__}: expected torch {_expected}, got {torch.__version__}; "
+                      f"run: pip install torch=={_expected}")
+torch.ops.load_library(str(pathlib.Path(__file__).parent / "lib/libmezzo.so"))
 
 from mezzo import nn, ops  # noqa: E402
 from mezzo.graph import Graph  # noqa: E402

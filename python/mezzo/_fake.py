@@ -1,5 +1,4 @@
-"""What torch.compile and torch.export need besides the library's meta kernels: a class that stands
-for a structure while a graph is traced.
+"""A class that stands for a structure while torch.compile or torch.export traces a graph.
 
 A compiled graph passes tensors from the forward to the backward, but no objects. So each operator
 with a structure is registered twice: in the namespace mezzo it receives the object, in mezzo_traced
@@ -55,8 +54,8 @@ def _tensor_of(topology: Any) -> Tensor:
     """topology: the library's object, or torch's wrapper of its fake."""
     fake = (topology.wrapped_obj if isinstance(topology, FakeScriptObject)
             else FakeTopology.__obj_unflatten__(topology.__obj_flatten__()))
-    return torch.empty_strided((0, *fake.counts), (0, 0, 0, 0), dtype=torch.uint8,
-                               device=fake.device)
+    sizes, strides = (0, *fake.counts), (0, 0, 0, 0)
+    return torch.empty_strided(sizes, strides, dtype=torch.uint8, device=fake.device)
 
 
 def _redirect(name: str) -> None:

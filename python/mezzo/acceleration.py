@@ -8,9 +8,7 @@ logger = logging.getLogger("mezzo")
 
 
 class Report(NamedTuple):
-    """What accelerate did: the names of the modules that run Mezzo's operators now, and of the
-    convolutions that it left, with the reasons."""
-
+    """The modules that run Mezzo's operators now, and the convolutions left, with the reasons."""
     replaced: list[str]
     left: dict[str, str]
 

@@ -72,8 +72,8 @@ class Graph:
     @classmethod
     def from_coo(cls, src: Tensor, dst: Tensor, num_nodes: int | None = None,
                  num_dst: int | None = None) -> Graph:
-        """Edges as pairs. src, dst: integer [E]. num_nodes: the number of nodes, by default the
-        largest id plus one; with num_dst that of the sources. The ids are checked and copied."""
+        """Edges as pairs. src, dst: integer [E], checked and copied. num_nodes: by default the
+        largest id plus one; with num_dst the number of sources."""
         check_tensors("from_coo", src=src, dst=dst)
         if num_nodes is None:
             sides = (src, dst) if num_dst is None else (src,)
@@ -203,9 +203,9 @@ class Graph:
         return f"mezzo.Graph({self._num_src} {dst}, {self._num_edges} edges, {self.device})"
 
     def tensor(self) -> Tensor:
-        """The structure as the operators of mezzo_traced take it: [0, num_src, num_dst, E]. An
-        exported program keeps the Topology, because it can be saved."""
-        # Dynamo takes is_exporting() for true.
+        """The structure as the operators of mezzo_traced take it: [0, num_src, num_dst, E]."""
+        # An exported program keeps the Topology, which can be saved. In Dynamo is_exporting() is
+        # always true.
         if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
             return as_tensor(self.topology)
         return self._tensor

@@ -121,7 +121,7 @@ class GATConv(_AttentionModule):
         sent, slope = self._heads(projected), self.leaky_relu.negative_slope
         scores = attention_scores(projected, own, self.attn_l, self.attn_r, graph.num_dst_nodes())
         if get_attention:
-            attention = self._attention(graph, scores, support.scale_dtype(sent), weight)
+            attention = self._attention(graph, scores, weight)
             out = ops.gspmm(graph, "mul", "sum", sent, attention)
         else:
             drop = self.attn_drop.p if self.training else 0.0
@@ -132,14 +132,12 @@ class GATConv(_AttentionModule):
         out = support.activate(self.activation, out)
         return (out, attention) if get_attention else out
 
-    def _attention(self, graph: Graph, scores: tuple[Tensor, Tensor], dtype: torch.dtype,
-                   edge_weight: Tensor | None) -> Tensor:
+    def _attention(self, graph: Graph, scores: tuple[Tensor, Tensor], weight: Any) -> Tensor:
         with torch.autocast(scores[0].device.type, enabled=False):
-            logits = ops.gsddmm(graph, "add", scores[0].to(dtype), scores[1].to(dtype))
+            logits = ops.gsddmm(graph, "add", *(x.to(support.scale_dtype(x)) for x in scores))
             logits = nn.functional.leaky_relu(logits, self.leaky_relu.negative_slope)
             attention = dropped_softmax(graph, logits, self.attn_drop.p, self.training)
-            if edge_weight is not None:
-                attention = attention * edge_weight.unsqueeze(-1)
+            attention = attention if weight is None else attention * weight.unsqueeze(-1)
             return attention.unsqueeze(-1)
 
 

@@ -3,8 +3,6 @@
 P = D^(-1/2) A D^(-1/2), with in-degrees of at least 1 on both sides; with edge weights A holds
 them, and the degrees are their sums into a destination and out of a source.
 """
-from __future__ import annotations
-
 import math
 from typing import Any, Callable
 
@@ -196,12 +194,11 @@ class ChebConv(GraphModule):
         lambda_max = torch.as_tensor(lambda_max, device=feat.device)
         nodes, count = graph.num_src_nodes(), lambda_max.numel()
         check(lambda_max.dim() <= 1 and count in (1, nodes),
-              "ChebConv: expected lambda_max [], [1] or [{}], one number per node, got {}",
-              nodes, lambda_max)
-        check(bool((lambda_max > 0).all()), "ChebConv: expected positive lambda_max, got {}",
-              lambda_max.min().item())
+              "ChebConv: expected lambda_max [], [1] or [{}], got {}", nodes, lambda_max)
+        smallest = lambda_max.min().item()
+        check(smallest > 0, "ChebConv: expected positive lambda_max, got {}", smallest)
         ratio = 2 / (lambda_max.squeeze() if count == 1 else lambda_max).detach().double()
-        shift = ratio - 1 if ratio.dim() == 0 else (ratio - 1).unsqueeze(1)
+        shift = (ratio - 1).reshape(-1, 1)
         steps = [Propagation(self, graph, feat, factor=-factor * ratio) for factor in (1, 2)]
 
         def laplacian(x: Tensor, factor: int) -> Tensor:
