@@ -126,11 +126,12 @@ TEST(MiniBatchProgress, each_epoch_has_its_bar) {
   std::ostringstream out;
   cli::Progress progress(out, cli::Progress::Style::kBar, "");
   progress.show(batch_record(1, 2));
-  EXPECT_TRUE(
-      test::contains(out.str(), "[############............]  epoch 1/2  batch 2/4  loss 0.2500"));
+  EXPECT_TRUE(test::contains(out.str(), "[############............]  epoch 1/2  batch 2/4  "));
+  EXPECT_TRUE(test::contains(out.str(), "  loss 0.2500"));
   EpochRecord last;
   last.epoch = last.epochs = 2;
   progress.show(last);
+  progress.finish();  // shows rows that came within 0.1 s
   EXPECT_TRUE(test::contains(out.str(), "[########################]  epoch 2/2"));
 }
 

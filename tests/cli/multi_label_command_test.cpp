@@ -111,7 +111,7 @@ TEST(MultiLabelCommands, options_for_one_label_a_node_are_errors) {
                                              "--fanout", "2,2", "--balance-classes"});
   EXPECT_NE(outcome.code, 0);
   EXPECT_TRUE(
-      test::contains(outcome.err, "balance-classes: the nodes of lists belong to several classes"));
+      test::contains(outcome.err, "balance-classes: expected one class a node, lists has labels"));
 }
 
 }  // namespace
