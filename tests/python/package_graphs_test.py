@@ -4,6 +4,8 @@
 usage: package_graphs_test.py LIBMEZZO VERSION_OF_TORCH FOLDER_OF_THE_PACKAGE
 """
 import copy
+import pathlib
+import re
 import sys
 import threading
 import time
@@ -13,6 +15,7 @@ from load_torch import load_package
 
 torch = load_package(*sys.argv[1:4])
 torch.set_num_threads(1)  # small graphs
+import mezzo  # noqa: E402
 import mezzo.nn as mnn  # noqa: E402
 from mezzo import ops  # noqa: E402
 from mezzo.graph import Graph  # noqa: E402
@@ -21,6 +24,14 @@ from layer_cases import (DST, E, GRAPH, IN, N, SRC, TYPES, WEIGHT, batch,  # noq
 
 
 class Graphs(unittest.TestCase):
+    def test_the_example_of_the_readme_runs(self):
+        page = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+        example = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+        mezzo.Graph = Graph  # as the package's __init__ does
+        results = {}
+        exec(example, results)
+        self.assertEqual((results["out"].shape, results["out"].dtype), ((100, 8), torch.bfloat16))
+
     def test_it_is_made_of_pairs_or_compressed_rows(self):
         src, dst = torch.tensor([0, 0, 1, 3]), torch.tensor([1, 2, 2, 2])
         for graph in (Graph.from_coo(src, dst, 4), Graph.from_coo(src, dst),
