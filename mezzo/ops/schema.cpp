@@ -37,7 +37,7 @@ std::string text_of(const Topology& t) {
 
 using TopologyState = std::tuple<at::Tensor, at::Tensor, std::int64_t, std::int64_t>;
 
-/// What torch.compile guards on and passes to the fake class (python/mezzo/_fake.py). Not integers,
+/// What torch.compile guards on and passes to the fake class (python/mezzo/graph.py). Not integers,
 /// which it would make symbolic in the guards, but not in the fake object.
 std::tuple<std::tuple<std::string, std::string>> flat_state_of(const Topology& t) {
   return {{"counts_and_device",
