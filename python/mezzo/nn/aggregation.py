@@ -144,15 +144,17 @@ class SAGEConv(GraphModule):
 
     def _last_states(self, graph: Graph, x: Tensor, edge_weight: Tensor | None) -> Tensor:
         """[num_dst, in]: of the LSTM that reads the messages into each destination, 0 without."""
-        edges, reading, readers, counts = _reading_order(graph)
+        edges, reading, nodes = _by_degree(graph)
         op, weight = ("copy_lhs", None) if edge_weight is None else ("mul", edge_weight[edges])
         messages = ops.gsddmm(reading, op, x, weight, "u", "e")
-        out = messages.new_zeros(graph.num_dst_nodes(), self._in_src_feats)
-        if counts.numel() == 0:
-            return out
-        packed = nn.utils.rnn.PackedSequence(messages, counts)
-        states = support.float32_lstm(self.lstm, packed)[1][0].squeeze(0)
-        return out.index_copy(0, readers, states.to(out.dtype))
+        parts = messages.split([degree * len(group) for degree, group in enumerate(nodes)])
+        states = [messages.new_zeros(len(nodes[0]), self._in_src_feats)]
+        for degree, part in enumerate(parts[1:], 1):
+            if part.numel() > 0:
+                rows = part.view(-1, degree, self._in_src_feats)
+                last = support.float32_lstm(self.lstm, rows)[1][0].squeeze(0)
+                states.append(last.to(messages.dtype))
+        return torch.cat(states)[torch.cat(nodes).argsort()]
 
 
 def _mean_with_own_row(graph: Graph, x: Rows, edge_weight: Tensor | None) -> Tensor:
@@ -163,20 +165,14 @@ def _mean_with_own_row(graph: Graph, x: Rows, edge_weight: Tensor | None) -> Ten
 
 
 @once
-def _reading_order(graph: Graph) -> tuple[Tensor, Graph, Tensor, Tensor]:
-    """The edges in the order of a PackedSequence: the first of each destination, the second of
-    each that has one, ..., destinations by falling in-degree. Returns their ids, their graph, the
-    destinations that have edges, and how many have a first, a second, ... one."""
-    src, dst = graph.edges()
-    degrees = graph.in_degrees()
-    readers = degrees.argsort(descending=True, stable=True)
-    by_dst = dst.argsort(stable=True)
-    first = degrees.cumsum(0) - degrees
-    place = torch.empty_like(dst).index_copy(
-        0, by_dst, torch.arange(len(dst), device=dst.device) - first[dst[by_dst]])
-    edges = (place * len(degrees) + readers.argsort()[dst]).argsort()
+def _by_degree(graph: Graph) -> tuple[Tensor, Graph, tuple[Tensor, ...]]:
+    """The edges by in-degree of their destination, by destination and by id: their ids and their
+    graph. And the destinations of in-degree 0, 1, ..."""
+    (src, dst), degrees = graph.edges(), graph.in_degrees()
+    nodes = degrees.argsort(stable=True)
+    edges = nodes.argsort()[dst].argsort(stable=True)
     reading = Graph.from_coo(src[edges], dst[edges], graph.num_src_nodes(), graph.num_dst_nodes())
-    return edges, reading, readers[:int((degrees > 0).sum())], torch.bincount(place).cpu()
+    return edges, reading, nodes.split(degrees.bincount(minlength=1).tolist())
 
 
 class GINConv(GraphModule):
