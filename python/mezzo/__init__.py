@@ -1,9 +1,7 @@
 """Mezzo: graph neural networks in mixed precision.
-
 Importing this package loads libmezzo.so, which registers the operators torch.ops.mezzo and the
 class torch.classes.mezzo.Topology. A torch of another version than the library's is an ImportError.
-`mezzo.pyg` and `mezzo.dgl` are imported by name, because they need those libraries.
-"""
+`mezzo.pyg` and `mezzo.dgl` are imported by name, because they need those libraries."""
 import importlib.metadata
 import pathlib
 

@@ -1,5 +1,4 @@
 """`mezzo.dgl.accelerate(model)` runs the convolutions of a DGL model by Mezzo's operators.
-
 The numbers are DGL's within rounding; dropout draws other elements."""
 from typing import Any
 
@@ -7,19 +6,16 @@ import dgl.nn.pytorch as dgl_nn
 from torch import nn
 
 import mezzo.nn
-from mezzo.acceleration import Report, logger, swap
+from mezzo.nn.support import Report, logger, swap
 
 _NAMES = ("APPNPConv", "ChebConv", "DotGatConv", "EdgeConv", "GATConv", "GATv2Conv", "GCN2Conv",
           "GINConv", "GatedGraphConv", "GraphConv", "SAGEConv", "SGConv", "TAGConv")
 
 
 def accelerate(model: nn.Module, verbose: bool = True) -> Report:
-    """Makes the convolutions of the model that `mezzo.nn` has run Mezzo's operators, and returns
-    (and, if verbose, prints) which it changed and which it left. A module stays the same object, of
-    a subclass of DGL's class, with the same parameters.
-
-    The structure made of a DGLGraph is kept with it. A call without counterpart (a graph of several
-    types, features of more dimensions) runs DGL's own code."""
+    """As mezzo.pyg.accelerate, for the convolutions of DGL that `mezzo.nn` has. The structure made
+    of a DGLGraph is kept with it. A call without counterpart (a graph of several types, features of
+    more dimensions) runs DGL's own code."""
     def is_convolution(module: nn.Module) -> bool:
         return any(base.__module__.startswith("dgl.nn.pytorch.conv") for base in type(module).mro())
 

@@ -34,15 +34,14 @@ def once(function: _Function) -> _Function:
 
 class Graph:
     """An immutable structure and named tensors. Edge i runs from source src[i] to destination
-    dst[i]. Sources and destinations are one set of N nodes, or, in a block of a mini-batch and in
-    a bipartite graph, two. Make a graph once and reuse it: it keeps what it builds.
+    dst[i], of one set of N nodes, or, in a block of a mini-batch and in a bipartite graph, of two.
+    Make a graph once and reuse it: it keeps what it builds.
 
     `srcdata`, `dstdata` and `edata` are dicts of tensors with one row per source, destination and
     edge; `topology` is the `torch.classes.mezzo.Topology` that `torch.ops.mezzo` takes."""
 
     def __init__(self, topology: torch.ScriptObject, *, is_block: bool | None = None) -> None:
-        """The graph of a Topology. It is a block, whose sources and destinations have tensors of
-        their own, if `is_block`; by default if their numbers differ."""
+        """The graph of a Topology; by default a block if it has other numbers of src and dst."""
         kinds = (torch.ScriptObject, FakeScriptObject)
         if not isinstance(topology, kinds) and not torch.compiler.is_compiling():
             raise TypeError(f"Graph: expected a Topology, got {type(topology).__name__}")
@@ -90,8 +89,7 @@ class Graph:
 
     @classmethod
     def from_csc(cls, indptr: Tensor, indices: Tensor, num_src: int | None = None) -> Graph:
-        """Rows by destination. indptr: integer [N + 1]; indices: integer [E], the sources of the
-        edges, in their order. num_src: by default the number of destinations."""
+        """from_csr by destination: `indices` are sources; num_src is by default that of rows."""
         check_tensors("from_csc", indptr=indptr, indices=indices)
         return cls._of("from_csc", indptr, indices, nodes=indptr.numel() - 1, other=num_src)
 
@@ -104,10 +102,9 @@ class Graph:
         graph = cls.from_coo(*data.edge_index, data.num_nodes)
         if getattr(data, "ptr", None) is not None:
             graph.set_batch_num_nodes(data.ptr.diff())
-        for name, value in data.items():
-            if name != "edge_index" and isinstance(value, Tensor):
-                if data.is_node_attr(name) or data.is_edge_attr(name):
-                    (graph.ndata if data.is_node_attr(name) else graph.edata)[name] = value
+        tensors = {k: x for k, x in data.items() if k != "edge_index" and isinstance(x, Tensor)}
+        graph.ndata.update({k: x for k, x in tensors.items() if data.is_node_attr(k)})
+        graph.edata.update({k: x for k, x in tensors.items() if data.is_edge_attr(k)})
         return graph
 
     @classmethod
@@ -119,9 +116,8 @@ class Graph:
         two_sides = g.is_block or len(g.ntypes) > 1
         num_dst = g.num_dst_nodes() if two_sides else None
         graph = cls.from_coo(*g.edges(order="eid"), g.num_src_nodes(), num_dst)
-        graph.srcdata.update(g.srcdata)
-        graph.dstdata.update(g.dstdata)
-        graph.edata.update(g.edata)
+        for side in ("srcdata", "dstdata", "edata"):
+            getattr(graph, side).update(getattr(g, side))
         if not two_sides and g.batch_size > 1:
             graph.set_batch_num_nodes(g.batch_num_nodes())
         return graph
@@ -224,14 +220,12 @@ class Graph:
 
     @once
     def check_in_degrees(self, text: str) -> None:
-        """A ValueError with this text if some destination has no in-edge. Reads the degrees once,
-        which synchronises; a compiled function reads them in each call, and raises RuntimeError."""
+        """An error with this text if some destination has no in-edge; synchronises."""
         check_all(self.in_degrees() > 0, text)
 
     @once
     def degree_factors(self, side: str, power: float, dtype: torch.dtype) -> Tensor:
-        """max(d, 1) ** power of the "in"-degrees of the destinations or the "out"-degrees of the
-        sources: [num_dst_nodes] or [num_src_nodes] of dtype. Do not change it in place."""
+        """max(d, 1) ** power of the "in"-degrees of destinations or "out"-degrees of sources."""
         degrees = self.in_degrees() if side == "in" else self.out_degrees()
         return degrees.clamp(min=1).double().pow(power).to(dtype)
 
@@ -262,8 +256,8 @@ _kept = WeakTensorKeyDictionary()
 
 
 def kept(tensor: Tensor, key: Any, make: Callable[[], Any]) -> Any:
-    """make(), once for this tensor object and key, until the tensor is freed or changed in place;
-    each time of an inference tensor, which counts no changes. It must not refer to the tensor."""
+    """make(), which must not refer to the tensor, once for this tensor object and key, until it is
+    freed or changed in place; each time of an inference tensor, which counts no changes."""
     if tensor.is_inference():
         return make()
     version, values = _kept.get(tensor, (None, {}))
@@ -320,10 +314,9 @@ def _tensor_of(topology: Any) -> Tensor:
     return torch.empty_strided(sizes, (0,) * 4, dtype=torch.uint8, device=fake.device)
 
 
-# A compiled graph passes tensors from the forward to the backward, but no objects. So each operator
-# with a structure is registered twice: in the namespace mezzo it receives the object, in
-# mezzo_traced a tensor [0, num_src, num_dst, num_edges] that owns it. A traced call in mezzo becomes
-# one in mezzo_traced, whose gradients torch traces in the library.
+# A compiled graph passes tensors from the forward to the backward, but no objects. So an operator
+# takes the object in the namespace mezzo, and in mezzo_traced a tensor [0, num_src, num_dst,
+# num_edges] that owns it. A traced call in mezzo becomes one in mezzo_traced.
 def _redirect(name: str) -> None:
     operator, traced = getattr(torch.ops.mezzo, name).default, getattr(_traced, name)
 

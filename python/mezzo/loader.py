@@ -5,10 +5,9 @@
     for input_nodes, output_nodes, blocks in mezzo.NeighborLoader(graph, [15, 10], batch_size=1024):
         out = model(blocks, blocks[0].srcdata["feat"])                   # a mezzo.Graph
 
-Each loop is the next epoch. A batch has the rows of all tensors of nodes and edges, in any dtype,
-without gradient; do not write to these tensors during a loop. It depends only on `seed`, by default
-drawn from torch's generator, and its place, not on the number of threads.
-"""
+Each loop is the next epoch. A batch has the rows of all tensors of nodes and edges, in any dtype;
+do not write to these tensors during a loop. It depends only on its place and on `seed`, by default
+drawn from torch's generator."""
 import copy
 import re
 from typing import Any, Iterator
@@ -24,8 +23,7 @@ _Rows = dict[str, Tensor]
 
 class _Loader:
     """What the loaders share. data: a PyG Data or a mezzo.Graph, on the CPU. num_workers: threads
-    that prepare batches, each prefetch_factor of them ahead, until the loop ends or is left; 0: the
-    caller, by torch's threads. `len` is the number of batches of an epoch."""
+    that prepare batches, each prefetch_factor of them ahead; 0: the caller, by torch's threads."""
 
     def __init__(self, loader: str, data: Any, /, **options: Any) -> None:
         """options: the other arguments of the library's loader, in their order."""
@@ -65,18 +63,16 @@ class _Loader:
 
 
 class NeighborLoader(_Loader):
-    """Batches of some nodes and their sampled in-neighbours. num_neighbors: the in-edges drawn for
-    a node in each hop from the seeds, -1: all. input_nodes: the seeds, distinct ids or a mask, by
-    default all nodes; of several processes each passes its share. batch_size: seeds of a batch.
-    shuffle: a new order each epoch. replace: draw with replacement. weight_attr: the name of edge
-    weights to draw in proportion to. labor: nodes share the neighbours that they draw, with the
-    edges' 1 / probability as `edge_weights`.
+    """Batches of some nodes and their sampled in-neighbours. num_neighbors: in-edges drawn for a
+    node in each hop from the seeds, -1: all. input_nodes: the seeds, distinct ids or a mask, by
+    default all; of several processes each passes its share. replace: draws with replacement.
+    weight_attr: the name of edge weights to draw in proportion to. labor: nodes share the
+    neighbours that they draw, with the edges' 1 / probability as `edge_weights`.
 
-    Of Data a batch is Data: the seeds come first, as in PyG a node draws in one hop, and it also
-    has n_id, e_id, batch_size, input_id, num_sampled_nodes and num_sampled_edges. Its structure is
-    ready for convolutions of mezzo.pyg.accelerate that add no self loops. Of a Graph it is
-    (input_nodes, output_nodes, blocks), input layer first: blocks[0].srcdata has the rows of the
-    input nodes, blocks[-1].dstdata those of the seeds, and "_ID" the ids, as in DGL."""
+    Of Data a batch is Data as PyG's, seeds first, with n_id, e_id, batch_size, input_id,
+    num_sampled_nodes and num_sampled_edges. Of a Graph it is (input_nodes, output_nodes, blocks),
+    input layer first: blocks[0].srcdata has the rows of the input nodes, blocks[-1].dstdata those
+    of the seeds, and "_ID" the ids, as in DGL."""
 
     def __init__(self, data: Any, num_neighbors: list[int], input_nodes: Tensor | None = None, *,
                  batch_size: int = 1, shuffle: bool = False, drop_last: bool = False,
@@ -85,12 +81,11 @@ class NeighborLoader(_Loader):
         edges = data.edata if isinstance(data, Graph) else data
         check(weight_attr is None or weight_attr in edges,
               "NeighborLoader: expected weight_attr to name edge weights, got {}", weight_attr)
-        super().__init__(
-            "neighbors", data, input_nodes=input_nodes, num_neighbors=num_neighbors,
-            as_blocks=isinstance(data, Graph), labor=labor, replace=replace,
-            weights=weight_attr and edges[weight_attr], batch_size=batch_size, shuffle=shuffle,
-            drop_last=drop_last, num_workers=num_workers, prefetch_factor=prefetch_factor,
-            seed=seed)
+        super().__init__("neighbors", data, input_nodes=input_nodes, num_neighbors=num_neighbors,
+                         as_blocks=isinstance(data, Graph), labor=labor, replace=replace,
+                         weights=weight_attr and edges[weight_attr], batch_size=batch_size,
+                         shuffle=shuffle, drop_last=drop_last, num_workers=num_workers,
+                         prefetch_factor=prefetch_factor, seed=seed)
 
     def _batch(self, structures: list[Any], nodes: _Rows, edges: list[_Rows], more: _Rows) -> Any:
         if self._graph is not self.data:
@@ -110,28 +105,24 @@ class NeighborLoader(_Loader):
 
 class ClusterLoader(_Loader):
     """Batches of `batch_size` random parts of a METIS partition into `num_parts`, with all edges
-    among their nodes (Cluster-GCN): Data with n_id and e_id, or a Graph with "_ID" in ndata, edata.
-    """
+    among their nodes (Cluster-GCN): Data with n_id and e_id, or a Graph with "_ID" in its data."""
 
     def __init__(self, data: Any, num_parts: int, *, batch_size: int = 1, shuffle: bool = False,
                  drop_last: bool = False, num_workers: int = 1, prefetch_factor: int = 2,
                  seed: int | None = None) -> None:
-        super().__init__(
-            "clusters", data, num_parts=num_parts, batch_size=batch_size, shuffle=shuffle,
-            drop_last=drop_last, num_workers=num_workers, prefetch_factor=prefetch_factor,
-            seed=seed)
+        super().__init__("clusters", data, num_parts=num_parts, batch_size=batch_size,
+                         shuffle=shuffle, drop_last=drop_last, num_workers=num_workers,
+                         prefetch_factor=prefetch_factor, seed=seed)
 
 
 class SaintLoader(_Loader):
-    """`num_steps` batches of all edges among drawn nodes (GraphSAINT): `batch_size` nodes, edges or
-    walks of `walk_length` steps by kind "node", "edge" or "walk". Batches as ClusterLoader's; with
-    sample_coverage, the times that nodes are drawn beforehand, they have node_norm, which the loss
-    of a node is multiplied by, and edge_norm, for means of messages (C++'s SaintLoader)."""
+    """`num_steps` batches, as ClusterLoader's, of all edges among drawn nodes (GraphSAINT):
+    `batch_size` nodes, edges or walks of `walk_length` steps by `kind`. sample_coverage: how often
+    nodes are drawn beforehand for node_norm, of losses, and edge_norm, of means of messages."""
 
     def __init__(self, data: Any, batch_size: int, *, kind: str = "walk", walk_length: int = 2,
                  num_steps: int = 1, sample_coverage: int = 0, num_workers: int = 1,
                  prefetch_factor: int = 2, seed: int | None = None) -> None:
-        super().__init__(
-            "saint", data, kind=kind, batch_size=batch_size, walk_length=walk_length,
-            num_steps=num_steps, sample_coverage=sample_coverage, num_workers=num_workers,
-            prefetch_factor=prefetch_factor, seed=seed)
+        super().__init__("saint", data, kind=kind, batch_size=batch_size, walk_length=walk_length,
+                         num_steps=num_steps, sample_coverage=sample_coverage,
+                         num_workers=num_workers, prefetch_factor=prefetch_factor, seed=seed)

@@ -3,8 +3,7 @@
 Each takes a `mezzo.Graph` or a `torch.classes.mezzo.Topology`, and float32, float64, bfloat16 or
 float16 tensors; sums run in float32 (float64) and are rounded once. Targets are "u", "v" and "e":
 source, destination and edge. Errors are ValueError, and TypeError for an argument of another type.
-Letters in shapes: N nodes, E edges, F features, H heads, S segments.
-"""
+Letters in shapes: N nodes, E edges, F features, H heads, S segments."""
 import torch
 from torch import Tensor
 
@@ -51,8 +50,7 @@ def gat_attention(graph: GraphLike, z: Tensor, score_src: Tensor, score_dst: Ten
     the softmax over the edges into v of leaky_relu(score_src[u, h] + score_dst[v, h]), after
     dropout and times the edge weight.
 
-    z: [num_src, H, F]; scores: [num_src, H] and [num_dst, H]; edge_weight: [E] or [E, H]. Returns
-    [num_dst, H, F]."""
+    z: [num_src, H, F]; scores: [num_src, H] and [num_dst, H]; edge_weight: [E] or [E, H]."""
     check_tensors("gat_attention", z=z)
     return call(_traced.gat_attention, as_tensor(graph), z, score_src, score_dst, edge_weight,
                 negative_slope, dropout, 0, _seed(z) if dropout > 0 else None)

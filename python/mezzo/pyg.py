@@ -1,5 +1,4 @@
 """`mezzo.pyg.accelerate(model)` runs the convolutions of a PyG model by Mezzo's operators.
-
 The numbers are PyG's within rounding. Dropout of the attention draws other elements, and inside
 autocast results keep 16 bits where PyG's bias makes them float32."""
 import copy
@@ -12,20 +11,19 @@ from torch import Tensor, nn
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from mezzo import ops
-from mezzo.acceleration import Report, logger, swap
 from mezzo.graph import Graph, as_tensor, kept
 from mezzo.nn.aggregation import add_own_rows
 from mezzo.nn.attention import attention_scores, dropped_softmax
-from mezzo.nn.support import add_parameter, linear, pair_of, scale_dtype
+from mezzo.nn.support import Report, add_parameter, linear, logger, pair_of, scale_dtype, swap
 
 _HOOKS = tuple(f"_{part}_forward{order}_hooks" for order in ("", "_pre") for part in (
     "propagate", "message", "aggregate", "message_and_aggregate", "edge_update"))
 
 
 def accelerate(model: nn.Module, verbose: bool = True) -> Report:
-    """Makes the GCNConv, SAGEConv, GATConv, GATv2Conv and GINConv modules of the model run Mezzo's
-    operators, and returns (and, if verbose, prints) which it changed and which convolutions it
-    left. A module stays the same object, of a subclass of PyG's class, with the same parameters.
+    """Makes the GCNConv, SAGEConv, GATConv, GATv2Conv and GINConv of the model run Mezzo's
+    operators, and returns (if verbose, prints) which convolutions it changed and which it left. A
+    module stays the same object, of a subclass of PyG's class, with the same parameters.
 
     The structure made of an edge_index is kept while that tensor lives unchanged. A call without
     counterpart (a sparse adjacency matrix, edge attributes, return_attention_weights, an explainer)
@@ -98,6 +96,8 @@ def _linear(module: nn.Module, x: Tensor) -> Tensor:
 
 
 class _Replacement:
+    """A layer of PyG on Mezzo's operators."""
+
     def __prepare_scriptable__(self) -> nn.Module:
         """What torch.jit.script takes: a module of PyG's class with the same parameters."""
         module = copy.copy(self)
@@ -110,8 +110,6 @@ class _Replacement:
 
 
 class GCNConv(_Replacement, pyg_nn.GCNConv):
-    """PyG's GCNConv on Mezzo's operators."""
-
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         if not _takes(self, edge_index, x) or (edge_weight is not None and edge_weight.dim() != 1):
             return super().forward(x, edge_index, edge_weight)
@@ -120,19 +118,16 @@ class GCNConv(_Replacement, pyg_nn.GCNConv):
         return add_parameter(out if first else _linear(self.lin, out), self.bias)
 
     def _sum(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        nodes, dtype = x.shape[0], scale_dtype(x)
-        loops = nodes if self.normalize and self.add_self_loops else 0
+        size, dtype = x.shape[0], scale_dtype(x)
+        loops = size if self.normalize and self.add_self_loops else 0
         if self.normalize and (self.cached or edge_weight is not None):
-            result = self._cached_edge_index  # of the first call, as in PyG
-            if result is None:
-                result = gcn_norm(edge_index, edge_weight, nodes, self.improved,
-                                  self.add_self_loops, self.flow, dtype)
-            edge_weight = result[1]  # of the edges of _structure
-            if self.cached:
-                self._cached_edge_index = result
+            norm = self._cached_edge_index or gcn_norm(edge_index, edge_weight, size, self.improved,
+                                                       self.add_self_loops, self.flow, dtype)
+            edge_weight = norm[1]  # of the edges of _structure
+            self._cached_edge_index = norm if self.cached else None
             if self.cached or torch.compiler.is_compiling():  # which must see equal counts
-                edge_index, loops = result[0], 0
-        graph = _structure(edge_index, nodes, nodes, loops)
+                edge_index, loops = norm[0], 0
+        graph = _structure(edge_index, size, size, loops)
         if edge_weight is not None or not self.normalize:
             return ops.scaled_sum(graph, x, None if edge_weight is None else edge_weight.to(dtype))
         factors = graph.in_degrees().to(dtype).pow(-0.5)  # PyG's improved needs weights
@@ -141,14 +136,12 @@ class GCNConv(_Replacement, pyg_nn.GCNConv):
 
 
 class SAGEConv(_Replacement, pyg_nn.SAGEConv):
-    """PyG's SAGEConv on Mezzo's operators."""
-
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
         src, dst = pair_of(x)
         if not _takes(self, edge_index, src, src if dst is None else dst):
             return super().forward(x, edge_index, size)
         sent = _linear(self.lin, src).relu() if self.project else src
-        graph = _structure(edge_index, src.shape[0], _num_dst(src, dst, size))
+        graph = _graph_of(self, edge_index, src, dst, size)
         reduce, weight = self.aggr.replace("add", "sum"), self.lin_l.weight
         if reduce in ("sum", "mean") and weight.shape[0] < weight.shape[1]:
             sums = ops.gspmm(graph, "copy_lhs", reduce, ops.linear(sent, weight))
@@ -161,26 +154,23 @@ class SAGEConv(_Replacement, pyg_nn.SAGEConv):
 
 
 class GINConv(_Replacement, pyg_nn.GINConv):
-    """PyG's GINConv on Mezzo's operators."""
-
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
         src, dst = pair_of(x)
         if not _takes(self, edge_index, src, src if dst is None else dst):
             return super().forward(x, edge_index, size)
-        graph = _structure(edge_index, src.shape[0], _num_dst(src, dst, size))
+        graph = _graph_of(self, edge_index, src, dst, size)
         out = ops.gspmm(graph, "copy_lhs", "sum", src)
         return _linear(self.nn, out if dst is None else add_own_rows(out, dst, self.eps))
 
 
-def _num_dst(src: Tensor, dst: Tensor | None, size: Any) -> int:
-    if dst is not None:
-        return dst.shape[0]
-    return src.shape[0] if size is None or size[1] is None else size[1]
-
-
-def _with_loops(module: nn.Module, edge_index: Tensor, src: Tensor, dst: Tensor) -> Graph:
-    counts = src.shape[0], dst.shape[0]
-    return _structure(edge_index, *counts, min(counts) if module.add_self_loops else 0)
+def _graph_of(module: nn.Module, edge_index: Tensor, src: Tensor, dst: Tensor | None,
+              size: Any = None) -> Graph:
+    """The structure between these rows, with the self loops that the module adds."""
+    num_dst = (src if dst is None else dst).shape[0]
+    if dst is None and size is not None and size[1] is not None:
+        num_dst = size[1]
+    loops = min(src.shape[0], num_dst) if getattr(module, "add_self_loops", False) else 0
+    return _structure(edge_index, src.shape[0], num_dst, loops)
 
 
 def _finish(module: nn.Module, out: Tensor, residual: Tensor | None) -> Tensor:
@@ -192,15 +182,13 @@ def _finish(module: nn.Module, out: Tensor, residual: Tensor | None) -> Tensor:
 
 
 class GATConv(_Replacement, pyg_nn.GATConv):
-    """PyG's GATConv on Mezzo's operators."""
-
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, size: Any = None,
                 return_attention_weights: bool | None = None) -> Any:
         src, dst = pair_of(x)
         if (not _takes(self, edge_index, src, dst) or edge_attr is not None or size is not None
                 or return_attention_weights):
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
-        graph = _with_loops(self, edge_index, src, dst)
+        graph = _graph_of(self, edge_index, src, dst)
         shared = self.lin is not None
         sent = _linear(self.lin if shared else self.lin_src, src)
         own = None if shared and dst is src else _linear(self.lin if shared else self.lin_dst, dst)
@@ -212,15 +200,13 @@ class GATConv(_Replacement, pyg_nn.GATConv):
 
 
 class GATv2Conv(_Replacement, pyg_nn.GATv2Conv):
-    """PyG's GATv2Conv on Mezzo's operators."""
-
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None,
                 return_attention_weights: bool | None = None) -> Any:
         src, dst = pair_of(x)
         if (not _takes(self, edge_index, src, dst) or edge_attr is not None
                 or return_attention_weights):
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
-        graph = _with_loops(self, edge_index, src, dst)
+        graph = _graph_of(self, edge_index, src, dst)
         shape = (-1, self.heads, self.out_channels)
         sent = _linear(self.lin_l, src).view(shape)
         own = sent if self.share_weights and dst is src else _linear(self.lin_r, dst).view(shape)

@@ -31,9 +31,8 @@ class EdgeWeightNorm(GraphModule):
 
 
 class GraphConv(GraphModule):
-    """Graph convolution (Kipf & Welling, ICLR'17). Parameters: `weight` [in, out] (Glorot uniform),
-    `bias` [out] (zeros). norm: "both" divides a message by sqrt(d_out(u) d_in(v)), "right" by
-    d_in(v), "left" by d_out(u). Multiplies before it sums if out is the smaller."""
+    """Graph convolution (Kipf & Welling, ICLR'17). Parameters: `weight` [in, out], `bias` [out].
+    norm "both" divides by sqrt(d_out(u) d_in(v)), "right" by d_in(v), "left" by d_out(u)."""
 
     def __init__(self, in_feats: int, out_feats: int, norm: str = "both", weight: bool = True,
                  bias: bool = True, activation: Activation = None,
@@ -51,16 +50,15 @@ class GraphConv(GraphModule):
 
     def forward(self, graph: Any, feat: Features, weight: Tensor | None = None,
                 edge_weight: Tensor | None = None) -> Tensor:
-        """feat: [num_src, in] (of a pair only the sources are read); weight: [in, out], in place of
-        the parameter if the layer has none; edge_weight: [E]. Returns [num_dst, out]."""
+        """weight: [in, out], if the layer has none. Of a pair only the sources are read."""
         feat, _ = support.pair_of(feat)
         graph = self._checked_sources(graph, feat, self._in_feats)
         factors = self._edge_factors(graph, edge_weight, support.scale_dtype(feat))
         if weight is not None:
             check_tensors("GraphConv", weight=weight)
             check(self.weight is None, "GraphConv: expected no weight, because the layer has one")
-            check(weight.shape == (self._in_feats, self._out_feats), "GraphConv: expected weight "
-                  "[{}, {}], got {}", self._in_feats, self._out_feats, weight)
+            sizes = [self._in_feats, self._out_feats]
+            check([*weight.shape] == sizes, "GraphConv: expected weight {}, got {}", sizes, weight)
         weight = self.weight if weight is None else weight
         if weight is not None and self._in_feats <= self._out_feats:
             out = ops.linear(self._sum(graph, feat, factors), weight.t(), self.bias)
@@ -70,12 +68,10 @@ class GraphConv(GraphModule):
         return support.activate(self._activation, out)
 
     def _sum(self, graph: Graph, x: Tensor, edge_weight: Tensor | None) -> Tensor:
-        power, dtype = -0.5 if self._norm == "both" else -1.0, support.scale_dtype(x)
-        src = dst = None
-        if self._norm in ("both", "left"):
-            src = graph.degree_factors("out", power, dtype)
-        if self._norm in ("both", "right"):
-            dst = graph.degree_factors("in", power, dtype)
+        norm, dtype = self._norm, support.scale_dtype(x)
+        power = -0.5 if norm == "both" else -1.0
+        src = graph.degree_factors("out", power, dtype) if norm in ("both", "left") else None
+        dst = graph.degree_factors("in", power, dtype) if norm in ("both", "right") else None
         return ops.scaled_sum(graph, x, edge_weight, src, dst)
 
 
@@ -83,12 +79,10 @@ class SAGEConv(GraphModule):
     """GraphSAGE (Hamilton et al., NeurIPS'17): fc_self(h_v) + fc_neigh(aggregate of h_u). The
     aggregate: "mean"; "pool", the maximum of relu(fc_pool(h_u)); "gcn", the mean of neighbours and
     node, without fc_self; "lstm", the last state of an LSTM that reads them in the order of the
-    edges, in float32 inside autocast, and stores [E, in]. Parameters: `fc_neigh.weight` [out, in],
-    `fc_self`, or for gcn `bias` [out], `fc_pool` [in, in], `lstm`; Glorot uniform for ReLU."""
+    edges, in float32 inside autocast, and stores [E, in]."""
 
     def __init__(self, in_feats: int | tuple[int, int], out_feats: int, aggregator_type: str,
-                 feat_drop: float = 0.0, bias: bool = True,
-                 norm: Callable[[Tensor], Tensor] | None = None,
+                 feat_drop: float = 0.0, bias: bool = True, norm: Activation = None,
                  activation: Activation = None) -> None:
         super().__init__(out_feats=out_feats)
         kinds = ("mean", "gcn", "pool", "lstm")
@@ -115,8 +109,7 @@ class SAGEConv(GraphModule):
             self.lstm.reset_parameters()
 
     def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None) -> Tensor:
-        """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]; edge_weight:
-        [E], multiplies the messages. Returns [num_dst, out]."""
+        """edge_weight multiplies the messages. Returns [num_dst, out]."""
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
         weight = self._edge_factors(graph, edge_weight, support.scale_dtype(rows.src))
         rows = rows.dropped(self.feat_drop, self.training)
@@ -166,8 +159,8 @@ def _mean_with_own_row(graph: Graph, x: Rows, edge_weight: Tensor | None) -> Ten
 
 @once
 def _by_degree(graph: Graph) -> tuple[Tensor, Graph, tuple[Tensor, ...]]:
-    """The edges by in-degree of their destination, by destination and by id: their ids and their
-    graph. And the destinations of in-degree 0, 1, ..."""
+    """The ids of the edges by in-degree, destination and id, their graph, and the destinations of
+    in-degree 0, 1, ..."""
     (src, dst), degrees = graph.edges(), graph.in_degrees()
     nodes = degrees.argsort(stable=True)
     edges = nodes.argsort()[dst].argsort(stable=True)
@@ -190,8 +183,7 @@ class GINConv(GraphModule):
         self.eps = nn.Parameter(eps) if learn_eps else nn.Buffer(eps)
 
     def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None) -> Tensor:
-        """feat: [num_src, ...], destinations first, or a pair with [num_dst, ...]; edge_weight:
-        [E], multiplies the messages. Returns apply_func of [num_dst, ...]."""
+        """edge_weight multiplies the messages. Returns apply_func of [num_dst, ...]."""
         graph, rows = self._checked(graph, feat)
         weight = self._edge_factors(graph, edge_weight, support.scale_dtype(rows.src))
         received = weighted(graph, self._aggregator_type, rows.src, weight)
@@ -213,8 +205,7 @@ def add_own_rows(received: Tensor, own: Tensor, eps: Tensor) -> Tensor:
 
 class EdgeConv(GraphModule):
     """Edge convolution (Wang et al., TOG'19): the maximum over the in-neighbours u of v of
-    theta(h_v - h_u) + phi(h_v). Linear layers `theta` and `phi` [out, in]; with batch_norm also
-    `bn`, over the messages of all edges [E, out], which are otherwise not stored."""
+    theta(h_v - h_u) + phi(h_v); with batch_norm of `bn` of these, which are then stored."""
 
     def __init__(self, in_feat: int, out_feat: int, batch_norm: bool = False,
                  allow_zero_in_degree: bool = False) -> None:
@@ -244,8 +235,7 @@ class EdgeConv(GraphModule):
 
 class GatedGraphConv(GraphModule):
     """Gated graph convolution (Li et al., ICLR'16): from the input padded with zeros, n_steps times
-    `a_v` = sum over the edges e = (u, v) of `linears[type of e](h_u)`, `h_v = GRU(a_v, h_v)`. Has
-    `linears.i` [out, out] (Glorot normal for ReLU, bias zeros) and a GRUCell `gru`."""
+    `a_v` = sum over the edges e = (u, v) of `linears[type of e](h_u)`, `h_v = gru(a_v, h_v)`."""
 
     def __init__(self, in_feats: int, out_feats: int, n_steps: int, n_etypes: int,
                  bias: bool = True) -> None:
@@ -263,8 +253,7 @@ class GatedGraphConv(GraphModule):
         support.reset(support.normal, *self.linears)
 
     def forward(self, graph: Any, feat: Tensor, etypes: Tensor | None = None) -> Tensor:
-        """feat: [N, in]; etypes: integer [E] below n_etypes, which synchronises, unless that is 1.
-        Returns [N, out]."""
+        """etypes: integer [E] below n_etypes, which synchronises, unless that is 1."""
         graph, feat = self._square(graph, feat, self._in_feats)
         typed = self._typed(graph, etypes)
         weight, bias = (torch.cat([getattr(layer, name) for layer in self.linears])

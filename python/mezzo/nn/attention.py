@@ -1,4 +1,5 @@
-"""Layers that weight the rows of the in-neighbours by attention."""
+"""Layers that weight the rows of the in-neighbours by attention; readouts, which make one row for
+each graph of a batch; and JumpingKnowledge, which combines the outputs of several layers."""
 import math
 from typing import Any, Union
 
@@ -6,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzo import ops
+from mezzo.errors import check, check_tensors
 from mezzo.graph import Graph
 from mezzo.nn import support
 from mezzo.nn.support import Activation, Features, GraphModule, Rows, linear
@@ -41,25 +43,23 @@ class _AttentionModule(GraphModule):
                  allow_zero_in_degree: bool) -> None:
         super().__init__(allow_zero_in_degree, out_feats=out_feats, num_heads=num_heads)
         self._set_in_feats(in_feats)
-        self._num_heads, self._out_feats = num_heads, out_feats
+        self._num_heads, self._out_feats, self._width = num_heads, out_feats, num_heads * out_feats
 
     def _set_options(self, feat_drop: float, attn_drop: float, negative_slope: float,
                      residual: bool, activation: Activation, bias: bool) -> None:
-        width = self._num_heads * self._out_feats
         self.feat_drop, self.attn_drop = nn.Dropout(feat_drop), nn.Dropout(attn_drop)
         self.leaky_relu = nn.LeakyReLU(negative_slope)
         self.res_fc = nn.Identity() if residual else None
-        if residual and self._in_dst_feats != width:
-            self.res_fc = nn.Linear(self._in_dst_feats, width, bias=bias)
+        if residual and self._in_dst_feats != self._width:
+            self.res_fc = nn.Linear(self._in_dst_feats, self._width, bias=bias)
         self.activation = activation
 
     def _set_projections(self, in_feats: int | tuple[int, int]) -> None:
-        width = self._out_feats * self._num_heads
         if isinstance(in_feats, tuple):
-            self.fc_src = nn.Linear(self._in_src_feats, width, bias=False)
-            self.fc_dst = nn.Linear(self._in_dst_feats, width, bias=False)
+            self.fc_src = nn.Linear(self._in_src_feats, self._width, bias=False)
+            self.fc_dst = nn.Linear(self._in_dst_feats, self._width, bias=False)
         else:
-            self.fc = nn.Linear(self._in_src_feats, width, bias=False)
+            self.fc = nn.Linear(self._in_src_feats, self._width, bias=False)
 
     def _projected(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
         """The rows of sources and destinations, [N, H F]; None if these are the first sources."""
@@ -87,9 +87,8 @@ class _AttentionModule(GraphModule):
 class GATConv(_AttentionModule):
     """Graph attention (Velickovic et al., ICLR'18): per head z = fc(h), logits leaky_relu(attn_l .
     z_u + attn_r . z_v), softmax over the edges into v, weighted sum of z_u; then residual, bias,
-    activation. Parameters: `fc.weight` [H out, in], or of a pair of in_feats `fc_src.weight` and
-    `fc_dst.weight`; `attn_l`, `attn_r` [1, H, out]; `res_fc` if residual changes the width; `bias`
-    [H out], in `res_fc` if that exists. Glorot normal for ReLU."""
+    activation. Parameters: `fc`, or of a pair of in_feats `fc_src` and `fc_dst`, [H out, in];
+    `attn_l`, `attn_r` [1, H, out]; `bias` [H out], in `res_fc` if residual changes the width."""
 
     def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
                  feat_drop: float = 0.0, attn_drop: float = 0.0, negative_slope: float = 0.2,
@@ -110,8 +109,7 @@ class GATConv(_AttentionModule):
 
     def forward(self, graph: Any, feat: Features, edge_weight: Tensor | None = None,
                 get_attention: bool = False) -> Result:
-        """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]; edge_weight:
-        [E], multiplies the attention after its dropout. Returns [num_dst, H, out]; with
+        """edge_weight multiplies the attention after its dropout. Returns [num_dst, H, out]; with
         get_attention also the attention [E, H, 1], which is then stored."""
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
         weight = self._edge_factors(graph, edge_weight, support.scale_dtype(rows.src))
@@ -137,8 +135,7 @@ class GATConv(_AttentionModule):
             logits = ops.gsddmm(graph, "add", *(x.to(support.scale_dtype(x)) for x in scores))
             logits = nn.functional.leaky_relu(logits, self.leaky_relu.negative_slope)
             attention = dropped_softmax(graph, logits, self.attn_drop.p, self.training)
-            attention = attention if weight is None else attention * weight.unsqueeze(-1)
-            return attention.unsqueeze(-1)
+            return (attention if weight is None else attention * weight.unsqueeze(-1)).unsqueeze(-1)
 
 
 class GATv2Conv(_AttentionModule):
@@ -153,10 +150,9 @@ class GATv2Conv(_AttentionModule):
                  allow_zero_in_degree: bool = False, bias: bool = True,
                  share_weights: bool = False) -> None:
         super().__init__(in_feats, out_feats, num_heads, allow_zero_in_degree)
-        width = num_heads * out_feats
-        self.fc_src = self.fc_dst = nn.Linear(self._in_src_feats, width, bias=bias)
+        self.fc_src = self.fc_dst = nn.Linear(self._in_src_feats, self._width, bias=bias)
         if not share_weights or isinstance(in_feats, tuple):
-            self.fc_dst = nn.Linear(self._in_dst_feats, width, bias=bias)
+            self.fc_dst = nn.Linear(self._in_dst_feats, self._width, bias=bias)
         self.attn = nn.Parameter(torch.empty(1, num_heads, out_feats))
         self._set_options(feat_drop, attn_drop, negative_slope, residual, activation, bias)
         self.share_weights = share_weights
@@ -166,8 +162,7 @@ class GATv2Conv(_AttentionModule):
         support.reset(support.normal, self.fc_src, self.fc_dst, self.res_fc, self.attn)
 
     def forward(self, graph: Any, feat: Features, get_attention: bool = False) -> Result:
-        """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]. Returns
-        [num_dst, H, out]; with get_attention also the attention [E, H, 1]."""
+        """Returns [num_dst, H, out]; with get_attention also the attention [E, H, 1]."""
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
         rows = rows.dropped(self.feat_drop, self.training)
         sent, own = self._projected_heads(rows)
@@ -180,8 +175,7 @@ class GATv2Conv(_AttentionModule):
 
 class DotGatConv(_AttentionModule):
     """Graph attention by dot products (Vaswani et al., NeurIPS'17): per head z = fc(h), logits
-    z_u . z_v / sqrt(out), softmax over the edges into v, weighted sum of z_u. Parameter:
-    `fc.weight` [H out, in], or of a pair of in_feats `fc_src.weight` and `fc_dst.weight`."""
+    z_u . z_v / sqrt(out), softmax over the edges into v, weighted sum of z_u. fc as GATConv's."""
 
     def __init__(self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int,
                  allow_zero_in_degree: bool = False) -> None:
@@ -189,8 +183,7 @@ class DotGatConv(_AttentionModule):
         self._set_projections(in_feats)
 
     def forward(self, graph: Any, feat: Features, get_attention: bool = False) -> Result:
-        """feat: [num_src, in], destinations first, or a pair with [num_dst, in_dst]. Returns
-        [num_dst, H, out]; with get_attention also the attention [E, H, 1]."""
+        """Returns [num_dst, H, out]; with get_attention also the attention [E, H, 1]."""
         graph, rows = self._checked(graph, feat, self._in_src_feats, self._in_dst_feats)
         sent, own = self._projected_heads(rows)
         # Divides the rows, not their products, which may overflow float16.
@@ -198,3 +191,128 @@ class DotGatConv(_AttentionModule):
         attention = ops.edge_softmax(graph, ops.gsddmm(graph, "dot", sent, own))
         out = ops.gspmm(graph, "mul", "sum", sent, attention)
         return (out, attention) if get_attention else out
+
+
+class _Pooling(GraphModule):
+    _reduce = "sum"
+
+    def forward(self, graph: Any, feat: Tensor) -> Tensor:
+        """feat: [N, ...]. Returns [B, ...], one row per graph of the batch; 0 for an empty one."""
+        graph, _ = self._square(graph, feat)
+        return ops.gspmm(graph.members(), "copy_lhs", self._reduce, feat)
+
+
+class SumPooling(_Pooling):
+    """The sum over the nodes of each graph. No parameters."""
+
+
+class AvgPooling(_Pooling):
+    """The mean over the nodes of each graph. No parameters."""
+    _reduce = "mean"
+
+
+class MaxPooling(_Pooling):
+    """The maximum over the nodes of each graph, per feature. No parameters."""
+    _reduce = "max"
+
+
+class GlobalAttentionPooling(GraphModule):
+    """Global attention (Li et al., ICLR'16): the sum of feat_nn(h_v), by default of h_v, weighted
+    by the softmax of gate_nn(h_v), [N, 1], over the nodes of each graph."""
+
+    def __init__(self, gate_nn: nn.Module, feat_nn: nn.Module | None = None) -> None:
+        super().__init__()
+        self.gate_nn, self.feat_nn = gate_nn, feat_nn
+
+    def forward(self, graph: Any, feat: Tensor, get_attention: bool = False) -> Result:
+        """feat: [N, in]. Returns [B, out]; with get_attention also the attention [N, 1]."""
+        graph, _ = self._square(graph, feat)
+        gate = self.gate_nn(feat)
+        check(gate.shape == (len(feat), 1),
+              "GlobalAttentionPooling: expected gate_nn to return [{}, 1], got {}", len(feat), gate)
+        attention = ops.edge_softmax(graph.members(), gate)
+        rows = support.activate(self.feat_nn, feat)
+        out = ops.gspmm(graph.members(), "mul", "sum", rows, attention)
+        return (out, attention) if get_attention else out
+
+
+class WeightAndSum(GraphModule):
+    """The sum of h_v, weighted by `atom_weighting`: the sigmoid of a linear layer [1, in]."""
+
+    def __init__(self, in_feats: int) -> None:
+        super().__init__()
+        self.in_feats = in_feats
+        self.atom_weighting = nn.Sequential(nn.Linear(in_feats, 1), nn.Sigmoid())
+
+    def forward(self, g: Any, feats: Tensor) -> Tensor:
+        """feats: [N, in]. Returns [B, in]."""
+        graph, _ = self._square(g, feats, self.in_feats)
+        return ops.gspmm(graph.members(), "mul", "sum", feats, self.atom_weighting(feats))
+
+
+class Set2Set(GraphModule):
+    """Set2Set (Vinyals et al., ICLR'16): from q* = 0, n_iters times q = lstm(q*), r = the sum of
+    h_v weighted by the softmax of h_v . q over the nodes of each graph, q* = [q, r]. The `lstm`
+    of n_layers, from 2 in to in, runs in float32 inside autocast."""
+
+    def __init__(self, input_dim: int, n_iters: int, n_layers: int) -> None:
+        super().__init__()
+        self.input_dim, self.output_dim = input_dim, 2 * input_dim
+        self.n_iters, self.n_layers = n_iters, n_layers
+        self.lstm = nn.LSTM(self.output_dim, input_dim, n_layers)
+
+    def reset_parameters(self) -> None:
+        self.lstm.reset_parameters()
+
+    def forward(self, graph: Any, feat: Tensor) -> Tensor:
+        """feat: [N, in]. Returns [B, 2 in]."""
+        graph, _ = self._square(graph, feat, self.input_dim)
+        members, state = graph.members(), None
+        query = feat.new_zeros(members.num_dst_nodes(), self.output_dim)
+        for _ in range(self.n_iters):
+            question, state = support.float32_lstm(self.lstm, query.unsqueeze(0), state)
+            question = question.squeeze(0).to(feat.dtype)
+            scores = ops.gsddmm(members, "dot", feat, question)
+            answer = ops.gspmm(members, "mul", "sum", feat, ops.edge_softmax(members, scores))
+            query = torch.cat([question.to(answer.dtype), answer], 1)
+        return query
+
+
+class JumpingKnowledge(nn.Module):
+    """Jumping knowledge (Xu et al., ICML'18) of the outputs of several layers: side by side
+    ("cat"), their maximum per feature ("max"), or their sum weighted by the softmax of
+    att(lstm(outputs)) ("lstm", bidirectional and in float32 inside autocast)."""
+
+    def __init__(self, mode: str = "cat", in_feats: int | None = None,
+                 num_layers: int | None = None) -> None:
+        super().__init__()
+        support.check_option("JumpingKnowledge", "mode", mode, ("cat", "max", "lstm"))
+        self.mode = mode
+        if mode == "lstm":
+            check(in_feats is not None and num_layers is not None,
+                  "JumpingKnowledge: expected in_feats and num_layers for lstm")
+            hidden = num_layers * in_feats // 2
+            self.lstm = nn.LSTM(in_feats, hidden, bidirectional=True, batch_first=True)
+            self.att = nn.Linear(2 * hidden, 1)
+
+    def reset_parameters(self) -> None:
+        for part in self.children():
+            part.reset_parameters()
+
+    def forward(self, feat_list: list[Tensor]) -> Tensor:
+        """feat_list: [N, ..., F] of each layer, of one shape unless "cat"; [N, in] for "lstm"."""
+        check(len(feat_list) > 0, "JumpingKnowledge: expected the output of at least one layer")
+        for i, x in enumerate(feat_list):
+            check_tensors("JumpingKnowledge", feat_list=x)
+            same = slice(-1) if self.mode == "cat" else slice(None)
+            check(x.shape[same] == feat_list[0].shape[same]
+                  and (self.mode != "lstm" or x.shape[1:] == (self.lstm.input_size,)),
+                  "JumpingKnowledge: expected an output of layer {} that fits {}, got {}",
+                  i, feat_list[0], x)
+        if self.mode == "cat":
+            return torch.cat(feat_list, -1)
+        rows = torch.stack(feat_list, 1)
+        if self.mode == "max":
+            return rows.max(1).values
+        scores = self.att(support.float32_lstm(self.lstm, rows)[0])
+        return (rows * scores.softmax(1).to(rows.dtype)).sum(1)

@@ -1,8 +1,6 @@
 """Layers that multiply rows by the normalised adjacency matrix, once or several times.
-
 P = D^(-1/2) A D^(-1/2), with in-degrees of at least 1 on both sides; with edge weights A holds
-them, and the degrees are their sums into a destination and out of a source.
-"""
+them, and the degrees are their sums into a destination and out of a source."""
 import math
 from typing import Any, Callable
 
@@ -29,8 +27,8 @@ class Propagation:
         weight = layer._edge_factors(graph, edge_weight, torch.float64)
         if weight is None:
             self.src_scale = graph.degree_factors(source_degree, -0.5, self.dtype)
-            scale = graph.degree_factors("in", -0.5, self.dtype)
-            self.dst_scale = (scale * factor).to(self.dtype)
+            dst_scale = graph.degree_factors("in", -0.5, self.dtype) * factor
+            self.dst_scale = dst_scale.to(self.dtype)
         else:
             weight = support.normalised(type(layer).__name__, graph, weight, "both") * factor
             self.weight = weight.to(self.dtype)
@@ -93,14 +91,12 @@ class SGConv(GraphModule):
         if first:
             return support.add_parameter(rows, self.fc.bias)
         rows = support.activate(self.norm, rows)
-        if self._cached:
-            self._cached_h = rows
+        self._cached_h = rows if self._cached else None
         return linear(self.fc, rows)
 
 
 class TAGConv(GraphModule):
-    """Topology adaptive graph convolution (Du et al., 2017): lin of [h, P h, ..., P^k h].
-    Parameters: `lin.weight` [out, (k + 1) in] (Glorot normal for ReLU), `lin.bias` [out]."""
+    """Topology adaptive graph convolution (Du et al., 2017): lin of [h, P h, ..., P^k h]."""
 
     def __init__(self, in_feats: int, out_feats: int, k: int = 2, bias: bool = True,
                  activation: Activation = None) -> None:
@@ -136,8 +132,7 @@ class APPNPConv(GraphModule):
 
     def __init__(self, k: int, alpha: float, edge_drop: float = 0.0) -> None:
         super().__init__()
-        self._k, self._alpha = k, alpha
-        self.edge_drop = nn.Dropout(edge_drop)
+        self._k, self._alpha, self.edge_drop = k, alpha, nn.Dropout(edge_drop)
 
     def forward(self, graph: Any, feat: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """feat: [N, ...]; edge_weight: positive [E], which synchronises. Returns feat's shape."""
@@ -185,8 +180,7 @@ class ChebConv(GraphModule):
             out = _linear_of_terms(terms, weight, bias)
         return support.activate(self.activation, out)
 
-    def _laplacian(self, graph: Graph, feat: Tensor,
-                   lambda_max: Any) -> Callable[[Tensor, int], Tensor]:
+    def _laplacian(self, graph: Graph, feat: Tensor, lambda_max: Any) -> Callable[..., Tensor]:
         """A function of x and a factor, 1 or 2: factor * L x."""
         if lambda_max is None:
             plain = [Propagation(self, graph, feat, factor=-factor) for factor in (1, 2)]
@@ -221,10 +215,9 @@ class GCN2Conv(GraphModule):
               "lambda_ above its negative, got {} and {}", layer, lambda_)
         self._in_feats, self.alpha, self.beta = in_feats, alpha, math.log1p(lambda_ / layer)
         self._activation = activation
-        self.weight1 = nn.Parameter(torch.empty(in_feats, in_feats))
-        self.weight2 = None
-        if not project_initial_features:
-            self.weight2 = nn.Parameter(torch.empty(in_feats, in_feats))
+        shape = in_feats, in_feats
+        self.weight1 = nn.Parameter(torch.empty(shape))
+        self.weight2 = None if project_initial_features else nn.Parameter(torch.empty(shape))
         self.bias = nn.Parameter(torch.empty(in_feats)) if bias else None
         self.reset_parameters()
 
@@ -233,8 +226,7 @@ class GCN2Conv(GraphModule):
 
     def forward(self, graph: Any, feat: Tensor, feat_0: Tensor,
                 edge_weight: Tensor | None = None) -> Tensor:
-        """feat, feat_0 (of the first layer): [N, in]; edge_weight: positive [E], which
-        synchronises. Returns [N, in]."""
+        """feat_0: the rows of the first layer. edge_weight: positive, which synchronises."""
         graph, feat = self._square(graph, feat, self._in_feats)
         support.check_rows("GCN2Conv", feat_0, graph.num_src_nodes(), self._in_feats)
         received = Propagation(self, graph, feat, edge_weight, 1 - self.alpha)(feat)

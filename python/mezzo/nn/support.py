@@ -1,7 +1,8 @@
-"""What the layers share: checks, edge weights, and float32 parameters with 16-bit rows."""
+"""What the layers share, and what `mezzo.pyg.accelerate` and `mezzo.dgl.accelerate` share."""
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from typing import Any, Callable, NamedTuple, Union
 
@@ -16,6 +17,7 @@ Activation = Union[Callable[[Tensor], Tensor], None]
 Features = Union[Tensor, "tuple[Tensor, Tensor]"]
 normal = functools.partial(nn.init.xavier_normal_, gain=math.sqrt(2))  # for ReLU
 uniform = functools.partial(nn.init.xavier_uniform_, gain=math.sqrt(2))
+logger = logging.getLogger("mezzo")
 
 
 class Rows(NamedTuple):
@@ -188,3 +190,39 @@ def float32_lstm(lstm: nn.LSTM, rows: Any, state: Any = None) -> Any:
     dtype = lstm.weight_ih_l0.dtype
     with torch.autocast(lstm.weight_ih_l0.device.type, enabled=False):
         return lstm(rows.to(dtype), state)
+
+
+class Report(NamedTuple):
+    """The modules that run Mezzo's operators now, and the convolutions left, with the reasons."""
+    replaced: list[str]
+    left: dict[str, str]
+
+    def __str__(self) -> str:
+        count = len(self.replaced)
+        head = f"mezzo: accelerated {count} of {count + len(self.left)} convolutions"
+        left = (f"  left {name}: {why}" for name, why in self.left.items())
+        return "\n".join([head, *(f"  {name}" for name in self.replaced), *left])
+
+
+def swap(model: nn.Module, is_convolution: Callable[[nn.Module], bool],
+         replacements: dict[type, type], reason_to_leave: Callable[[nn.Module], str | None],
+         verbose: bool) -> Report:
+    """Gives each convolution of the model that has a replacement the replacement's class. The
+    object, its parameters, hooks and names stay: optimizers and state dicts go on working."""
+    report = Report([], {})
+    for name, module in model.named_modules():
+        label = f"{name or 'model'} ({type(module).__name__})"
+        if type(module) in replacements.values() or not is_convolution(module):
+            continue
+        reason = ("a subclass, which may compute something else"
+                  if isinstance(module, tuple(replacements)) else "no counterpart")
+        if type(module) in replacements:
+            reason = reason_to_leave(module)
+        if reason is None:
+            module.__class__ = replacements[type(module)]
+            report.replaced.append(label)
+        else:
+            report.left[label] = reason
+    if verbose:
+        print(report)
+    return report
