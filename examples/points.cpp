@@ -1,4 +1,4 @@
-// Point clouds as graphs: tells spheres from cubes by the nearest neighbours of each point
+// Classifies point clouds as spheres or cubes, by a graph of the nearest neighbours of each point
 // (EdgeConv, Wang et al., 2019). Prints the loss of every tenth step, then "test accuracy".
 #include <cstdlib>
 #include <iostream>

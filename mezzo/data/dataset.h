@@ -56,7 +56,7 @@ inline std::string metric_name(Metric metric) {
   return std::string(name_of(Metrics{}, metric));
 }
 
-/// Whether the metric is an error, of which less is better.
+/// Whether a smaller value of the metric is better.
 constexpr bool is_error(Metric metric) {
   return metric == Metric::kMae || metric == Metric::kRmse;
 }
@@ -72,7 +72,7 @@ constexpr bool is_of_numbers(Metric metric) {
 /// What is learnt of each node.
 enum class Task : std::uint8_t {
   kNodeClass,       ///< its class
-  kNodeClasses,     ///< its classes, of which it may have any number: multi-label data
+  kNodeClasses,     ///< for each class whether it belongs to it: multi-label data
   kNodeRegression,  ///< numbers
 };
 

@@ -191,8 +191,8 @@ struct ById {
   }
 };
 
-/// The gradients of a, for which it reads b, and of b, for which it reads a. Undefined if the
-/// tensor that it reads is absent.
+/// The gradient of a is computed from b, that of b from a. It is undefined if that tensor is
+/// absent.
 template <class By>
 struct GroupedGradients {
   OptionalTensor a, b;

@@ -56,7 +56,7 @@ inline Dataset rings_of_several_labels(Metric metric = Metric::kMicroF1) {
 }
 
 /// two_rings() with two numbers a node: the sum of its features, in units of 1000 around 5000, and
-/// the first feature, of which one in three is unknown.
+/// the first feature, which is unknown for every third node.
 inline Dataset rings_of_numbers(Metric metric = Metric::kR2) {
   Dataset data = two_rings();
   const at::Tensor unknown = at::remainder(at::arange(data.num_nodes), 3).eq(0);

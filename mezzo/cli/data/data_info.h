@@ -22,7 +22,7 @@ struct DatasetInfo {
   std::vector<Class> classes;
   struct Number {
     std::string name;
-    std::int64_t num_nodes;  ///< of which it is known
+    std::int64_t num_nodes;  ///< whose number is known
     double min, mean, max;
   };
   std::vector<Number> numbers;        ///< of regression, whose classes are empty

@@ -25,8 +25,8 @@ class MEZZO_API EventFile {
   explicit EventFile(const std::string& folder);
 
   /// Adds the numbers of a step and flushes the file, so that a running TensorBoard shows them. The
-  /// first call also tells TensorBoard to drop what earlier files of the folder have from `step`
-  /// on: those steps of a resumed run are done again. Throws IoError if writing fails.
+  /// first call also tells TensorBoard to ignore the steps from `step` on in earlier files of the
+  /// folder, because a resumed run repeats them. Throws IoError if writing fails.
   void add(std::int64_t step, const std::vector<EventScalar>& scalars);
 
   const std::string& path() const { return path_; }

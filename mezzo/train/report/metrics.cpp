@@ -163,8 +163,8 @@ double micro_f1(const at::Tensor& logits, const at::Tensor& labels, const at::Te
 
 namespace {
 
-/// Of the rows in the mask: errors and labels float64 [n, C], 0 where a label is unknown, and how
-/// many of each column are known.
+/// The rows in the mask. errors, labels: float64 [n, C], 0 where a label is unknown; known: bool
+/// [n, C]; count: int64 [C], the known labels of each column.
 struct Errors {
   at::Tensor errors, labels, known, count;
 };
