@@ -75,8 +75,10 @@ class Conversion {
                 "ones; convert it without weights, or list both directions",
                 input_);
     // Writes labels and splits first, so their errors appear before hours of work.
-    const data::NodeLabels labels = source_.labels();
-    data::check_task(labels.labels, options_.task, input_);
+    const data::TargetLabels labels = source_.labels();
+    if (labels.labels.defined()) {
+      data::check_task({.labels = data::label_kind_of(labels.labels)}, options_.task, input_);
+    }
     manifest_.num_classes = labels.num_classes;
     if (manifest_.num_classes > 0) {
       manifest_.class_names = header.class_names;
@@ -338,6 +340,13 @@ data::FolderManifest convert_into(const std::filesystem::path& folder, const std
   const std::unique_ptr<data::GraphSource> source = data::open_source(input, load_options);
   MEZZO_CHECK(source->dataset() == nullptr || !source->dataset()->part,
               "convert: {} is a part of a data set; convert the whole", input);
+  if (const Dataset* const dataset = source->dataset()) {
+    MEZZO_CHECK(dataset->target == TaskTarget::kNode && !dataset->edge_features.defined() &&
+                    !dataset->graph_offsets.defined(),
+                "convert: {} has labels or features of edges or is a set of graphs, which a mapped "
+                "dataset cannot hold",
+                input);
+  }
   return Conversion(*source, folder, input, options, announcer).run();
 }
 

@@ -1,5 +1,6 @@
 #include "mezzo/data/dataset.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <tuple>
@@ -42,6 +43,8 @@ class Validator {
       check_edges();
     }
     check_edge_weights();
+    check_edge_features();
+    check_graphs();
     if (data_.labels.defined()) {
       check_labels();
       check_masks();
@@ -100,6 +103,43 @@ class Validator {
     const std::int64_t bad =
         first_bad(values.numel(), [&](std::int64_t i) { return !std::isfinite(value[i]); });
     check(bad == values.numel(), "edge_weights: number {} is not finite", bad);
+  }
+
+  void check_edge_features() const {
+    const at::Tensor& features = data_.edge_features;
+    if (!features.defined()) return;
+    check_column(features, at::kFloat, 2, "edge features");
+    check(features.size(0) == data_.num_edges() && features.size(1) > 0,
+          "edge features: expected shape [{}, F], got {}", data_.num_edges(),
+          data::shape_text(features));
+    check_finite<float>(features.contiguous(), "edge features");
+  }
+
+  void check_graphs() const {
+    const at::Tensor& offsets = data_.graph_offsets;
+    check(offsets.defined() || data_.target != TaskTarget::kGraph,
+          "graph_offsets is undefined, but the labels belong to graphs");
+    if (!offsets.defined()) return;
+    check_column(offsets, at::kLong, 1, "graph_offsets");
+    const std::int64_t graphs = offsets.numel() - 1;
+    check(graphs > 0, "it has no graphs");
+    const at::Tensor starts = offsets.contiguous();
+    const auto* start = starts.const_data_ptr<std::int64_t>();
+    check(start[0] == 0 && start[graphs] == data_.num_nodes,
+          "graph_offsets: they run from {} to {}, expected 0 to {}", start[0], start[graphs],
+          data_.num_nodes);
+    const std::int64_t bad =
+        first_bad(graphs, [&](std::int64_t i) { return start[i] > start[i + 1]; });
+    check(bad == graphs, "graph_offsets: they decrease after graph {}", bad);
+    check(data_.src.defined(), "a set of graphs has its edges as src and dst");
+    const at::Tensor sources = data_.src.contiguous(), targets = data_.dst.contiguous();
+    const auto *src = sources.const_data_ptr<std::int64_t>(),
+               *dst = targets.const_data_ptr<std::int64_t>();
+    const std::int64_t across = first_bad(data_.num_edges(), [&](std::int64_t i) {
+      const std::int64_t* const end = std::upper_bound(start, start + graphs + 1, src[i]);
+      return dst[i] >= *end || dst[i] < *(end - 1);
+    });
+    check(across == data_.num_edges(), "edge {} joins two graphs", across);
   }
 
   void check_rows() const {
@@ -173,17 +213,17 @@ class Validator {
 
   void check_labels() const {
     check(data_.num_classes > 0, "it has no classes");
-    check(is_of_numbers(data_.metric) == (data_.task() == Task::kNodeRegression),
+    check(is_of_numbers(data_.metric) == (data_.task().labels == LabelKind::kNumbers),
           "the metric {} does not fit labels of dtype {}", metric_name(data_.metric),
           c10::getDtypeNames(data_.labels.scalar_type()).first);
-    switch (data_.task()) {
-      case Task::kNodeClass:
-        check_one_label_a_node();
+    switch (data_.task().labels) {
+      case LabelKind::kClass:
+        check_one_label_a_target();
         break;
-      case Task::kNodeClasses:
+      case LabelKind::kClasses:
         check_entries();
         break;
-      case Task::kNodeRegression:
+      case LabelKind::kNumbers:
         check_numbers();
     }
     const auto num_names = static_cast<std::int64_t>(data_.class_names.size());
@@ -191,22 +231,24 @@ class Validator {
           num_names, data_.num_classes);
   }
 
-  void check_one_label_a_node() const {
+  std::string_view target() const { return name_of(TaskTargets{}, data_.target); }
+
+  void check_one_label_a_target() const {
     check_column(data_.labels, at::kLong, 1, "labels");
-    check(data_.labels.numel() == data_.num_nodes, "{} labels for {} nodes", data_.labels.numel(),
-          data_.num_nodes);
+    check(data_.labels.numel() == data_.num_targets(), "{} labels for {} {}s", data_.labels.numel(),
+          data_.num_targets(), target());
     check_label_range();
     check(data_.metric != Metric::kRocAuc || data_.num_classes == 2,
           "ROC AUC expects two classes, got {}", data_.num_classes);
-    check(data_.metric != Metric::kMicroF1,
-          "micro-F1 expects multi-label data, got one label a node");
+    check(data_.metric != Metric::kMicroF1, "micro-F1 expects multi-label data, got one label a {}",
+          target());
   }
 
   /// Of labels with a column a class or number.
   void check_label_columns(at::ScalarType dtype) const {
     check_column(data_.labels, dtype, 2, "labels");
-    check(data_.labels.size(0) == data_.num_nodes && data_.labels.size(1) == data_.num_classes,
-          "labels: expected shape [{}, {}], got {}", data_.num_nodes, data_.num_classes,
+    check(data_.labels.size(0) == data_.num_targets() && data_.labels.size(1) == data_.num_classes,
+          "labels: expected shape [{}, {}], got {}", data_.num_targets(), data_.num_classes,
           data::shape_text(data_.labels));
   }
 
@@ -216,8 +258,8 @@ class Validator {
     const auto* value = values.const_data_ptr<float>();
     const std::int64_t bad =
         first_bad(values.numel(), [&](std::int64_t i) { return std::isinf(value[i]); });
-    check(bad == values.numel(), "labels: node {} has inf, expected numbers, or nan if unknown",
-          bad / data_.num_classes);
+    check(bad == values.numel(), "labels: {} {} has inf, expected numbers, or nan if unknown",
+          target(), bad / data_.num_classes);
   }
 
   void check_entries() const {
@@ -228,11 +270,11 @@ class Validator {
     const std::int64_t bad = first_bad(
         values.numel(), [&](std::int64_t i) { return value[i] > 1 && value[i] != kNoEntry; });
     check(bad == values.numel(),
-          "labels: node {} has {} for class {}, expected 0, 1, or {} if unknown", bad / classes,
-          bad == values.numel() ? 0 : int{value[bad]}, bad % classes, kNoEntry);
+          "labels: {} {} has {} for class {}, expected 0, 1, or {} if unknown", target(),
+          bad / classes, bad == values.numel() ? 0 : int{value[bad]}, bad % classes, kNoEntry);
     check(data_.metric != Metric::kAccuracy,
-          "accuracy expects one label a node, got multi-label data; use micro-F1 or ROC "
-          "AUC");
+          "accuracy expects one label a {}, got multi-label data; use micro-F1 or ROC AUC",
+          target());
   }
 
   void check_label_range() const {
@@ -261,17 +303,17 @@ class Validator {
     if (data_.is_mapped) return;
     if (sparse) check_sparse(features);
     const at::Tensor values = (sparse ? features.values() : features).contiguous();
-    if (dtype == at::kFloat) check_finite<float>(values);
-    if (dtype == at::kBFloat16) check_finite<at::BFloat16>(values);
-    if (dtype == at::kHalf) check_finite<at::Half>(values);
+    if (dtype == at::kFloat) check_finite<float>(values, "features");
+    if (dtype == at::kBFloat16) check_finite<at::BFloat16>(values, "features");
+    if (dtype == at::kHalf) check_finite<at::Half>(values, "features");
   }
 
   template <class T>
-  void check_finite(const at::Tensor& values) const {
+  void check_finite(const at::Tensor& values, const char* what) const {
     const auto* value = values.const_data_ptr<T>();
     for (std::int64_t i = 0; i < values.numel(); ++i) {
       check(std::isfinite(static_cast<float>(value[i])),
-            "features: stored value {} is {}, expected finite ones", i,
+            "{}: stored value {} is {}, expected finite ones", what, i,
             static_cast<float>(value[i]));
     }
   }
@@ -305,20 +347,20 @@ class Validator {
     const std::int64_t splits = data_.train_masks.size(1);
     check(splits > 0, "it has no split");
     for (const at::Tensor& mask : {data_.train_masks, data_.val_masks, data_.test_masks}) {
-      check(mask.size(0) == data_.num_nodes && mask.size(1) == splits,
-            "masks: expected shape [{}, {}], got {}", data_.num_nodes, splits,
+      check(mask.size(0) == data_.num_targets() && mask.size(1) == splits,
+            "masks: expected shape [{}, {}], got {}", data_.num_targets(), splits,
             data::shape_text(mask));
     }
     const at::Tensor times = data_.train_masks.to(at::kByte)
                                  .add_(data_.val_masks.to(at::kByte))
                                  .add_(data_.test_masks.to(at::kByte));
     const at::Tensor twice = times.gt(1).nonzero();
-    check(twice.size(0) == 0, "masks: node {} is in two masks of split {}",
+    check(twice.size(0) == 0, "masks: {} {} is in two masks of split {}", target(),
           twice.size(0) == 0 ? 0 : twice[0][0].item<std::int64_t>(),
           twice.size(0) == 0 ? 0 : twice[0][1].item<std::int64_t>());
     const at::Tensor unlabelled = data_.has_label().logical_not().unsqueeze(1);
     const at::Tensor used = unlabelled.logical_and(times.gt(0)).nonzero();
-    check(used.size(0) == 0, "masks: node {} has no label, but is in a mask of split {}",
+    check(used.size(0) == 0, "masks: {} {} has no label, but is in a mask of split {}", target(),
           used.size(0) == 0 ? 0 : used[0][0].item<std::int64_t>(),
           used.size(0) == 0 ? 0 : used[0][1].item<std::int64_t>());
   }
@@ -347,12 +389,28 @@ std::int64_t Dataset::num_features() const {
   return features.defined() ? features.size(1) : 0;
 }
 
+std::int64_t Dataset::num_graphs() const {
+  return graph_offsets.defined() ? graph_offsets.numel() - 1 : 1;
+}
+
+std::int64_t Dataset::count(TaskTarget of) const {
+  switch (of) {
+    case TaskTarget::kEdge:
+      return num_edges();
+    case TaskTarget::kGraph:
+      return num_graphs();
+    case TaskTarget::kNode:
+      break;
+  }
+  return num_nodes;
+}
+
 std::int64_t Dataset::num_splits() const {
   return train_masks.defined() ? train_masks.size(1) : 0;
 }
 
 Task Dataset::task() const {
-  return data::task_of(labels);
+  return {.target = target, .labels = data::label_kind_of(labels)};
 }
 
 at::Tensor Dataset::has_label() const {

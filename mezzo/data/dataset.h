@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
+#include "mezzo/core/task.h"
 #include "mezzo/core/type_list.h"
 
 namespace mezzo {
@@ -69,34 +70,13 @@ constexpr bool is_of_numbers(Metric metric) {
   return metric == Metric::kR2 || is_error(metric);
 }
 
-/// What is learnt of each node.
-enum class Task : std::uint8_t {
-  kNodeClass,       ///< its class
-  kNodeClasses,     ///< for each class whether it belongs to it: multi-label data
-  kNodeRegression,  ///< numbers
-};
-
-struct NodeClassTask {
-  static constexpr Task kind = Task::kNodeClass;
-  static constexpr std::string_view name = "node-class";
-};
-struct NodeClassesTask {
-  static constexpr Task kind = Task::kNodeClasses;
-  static constexpr std::string_view name = "node-classes";
-};
-struct NodeRegressionTask {
-  static constexpr Task kind = Task::kNodeRegression;
-  static constexpr std::string_view name = "node-regression";
-};
-using Tasks = TypeList<NodeClassTask, NodeClassesTask, NodeRegressionTask>;
-
-/// The label of an unlabelled node.
+/// The label of an unlabelled target.
 inline constexpr std::int64_t kNoLabel = -1;
 
-/// In multi-label data: it is unknown whether the node belongs to the class.
+/// In multi-label data: it is unknown whether the target belongs to the class.
 inline constexpr std::uint8_t kNoEntry = 255;
 
-/// The masks of one split: bool [N] each, disjoint; some nodes may be in no mask.
+/// The masks of one split: bool [T] each, one row a target, disjoint; some may be in no mask.
 struct SplitMasks {
   at::Tensor train, val, test;
 };
@@ -115,14 +95,19 @@ struct DatasetPart {
   at::Tensor in_degrees, out_degrees;  ///< int64 [N], in the whole
 };
 
-/// A graph whose nodes have labels to be learnt, read from files; plain values on the CPU. Node i
-/// is row i of every column. The edges are either src and dst, or CSR rows by destination.
+/// A graph, or a set of graphs, whose nodes, edges or graphs (the targets) have labels to be
+/// learnt, read from files; plain values on the CPU. Node i is row i of every column of nodes. The
+/// edges are either src and dst, or CSR rows by destination.
 struct MEZZO_API Dataset {
   std::string name;
   std::string origin;            ///< the file or folder it was read from, for reports
   std::int64_t num_nodes = 0;    ///< N
-  std::int64_t num_classes = 0;  ///< C; of numbers: how many a node has
-  at::Tensor src, dst;           ///< int64 [E]; an undirected edge is stored in both directions
+  std::int64_t num_classes = 0;  ///< C; of numbers: how many a target has
+  /// int64 [G + 1], ascending from 0 to N: the nodes of graph i are [graph_offsets[i],
+  /// graph_offsets[i + 1]), and no edge joins two graphs; undefined unless the data are a set of
+  /// graphs.
+  at::Tensor graph_offsets = {};
+  at::Tensor src, dst;  ///< int64 [E]; an undirected edge is stored in both directions
   /// Replace src and dst, which are then undefined: int64 [N + 1], and int32 or int64 [E]. The
   /// sources of node v's in-edges are indices[indptr[v]] to indices[indptr[v + 1] - 1]; edge i is
   /// entry i. They may be memory-mapped and are then read-only: a write ends the process.
@@ -130,6 +115,8 @@ struct MEZZO_API Dataset {
   /// float32 [E], finite: of each edge, in the order of the edges; undefined: they have none. May
   /// be memory-mapped.
   at::Tensor edge_weights;
+  /// float32 [E, F_e], finite, in the order of the edges; undefined: they have none.
+  at::Tensor edge_features = {};
   /// [N, F] of float32, bfloat16 or float16, strided, or sparse CSR of float32; undefined if there
   /// are no features.
   at::Tensor features;
@@ -138,34 +125,38 @@ struct MEZZO_API Dataset {
   bool is_mapped = false;
   /// The dtype of the features in the file; nullopt if it is the dtype of `features`, or unknown.
   std::optional<at::ScalarType> stored_dtype = {};
-  /// int64 [N] in [0, C), or kNoLabel; undefined if the data have no labels: C and S are then 0.
-  /// Multi-label data: uint8 [N, C], 1 if the node belongs to the class, 0 if not, or kNoEntry.
-  /// Numbers: float32 [N, C], finite, or NaN if unknown. A node without a label, any entry or any
+  TaskTarget target = TaskTarget::kNode;  ///< what the labels belong to
+  /// int64 [T] in [0, C), or kNoLabel; undefined if the data have no labels: C and S are then 0.
+  /// Multi-label data: uint8 [T, C], 1 if the target belongs to the class, 0 if not, or kNoEntry.
+  /// Numbers: float32 [T, C], finite, or NaN if unknown. A target without a label, any entry or any
   /// number is in no mask.
   at::Tensor labels;
-  at::Tensor train_masks, val_masks, test_masks;  ///< bool [N, S], one column a split
+  at::Tensor train_masks, val_masks, test_masks;  ///< bool [T, S], one column a split
   /// What LoadOptions::split may be, "" for the default; empty if splits have no names.
   std::vector<std::string> split_names = {};
   std::vector<std::string> class_names;  ///< [C], or empty; of numbers: their names
   Metric metric = Metric::kAccuracy;
   std::optional<DatasetPart> part = {};  ///< set for a part; its masks hold own nodes only
 
-  std::int64_t num_edges() const;     ///< E, directed
-  std::int64_t num_features() const;  ///< F, 0 without features
-  std::int64_t num_splits() const;    ///< S
+  std::int64_t num_edges() const;                             ///< E, directed
+  std::int64_t num_features() const;                          ///< F, 0 without features
+  std::int64_t num_graphs() const;                            ///< G, 1 without graph_offsets
+  std::int64_t count(TaskTarget of) const;                    ///< N, E or G
+  std::int64_t num_targets() const { return count(target); }  ///< T
+  std::int64_t num_splits() const;                            ///< S
 
-  Task task() const;  ///< by the dtype of the labels; kNodeClass without labels
+  Task task() const;  ///< by the dtype of the labels; of one class without labels
 
-  /// bool [N], allocated: which nodes have a label, or at least one entry or number. `labels` must
-  /// be defined.
+  /// bool [T], allocated: which targets have a label, or at least one entry or number. `labels`
+  /// must be defined.
   at::Tensor has_label() const;
 
   /// The masks of split `index` in [0, S). Throws InvalidArgument outside.
   SplitMasks split(std::int64_t index) const;
 
-  /// Checks the data: ids in range, one row a node, labels in range, masks disjoint and only of
-  /// nodes with labels, valid sparse structure, finite features (mapped features are not read) and
-  /// edge weights.
+  /// Checks the data: ids in range, one row a node, edge or graph, graphs apart, labels in range,
+  /// masks disjoint and only of targets with labels, valid sparse structure, finite features
+  /// (mapped features are not read) and edge weights.
   /// Throws InvalidArgument with the data set and the fault. Every reader calls it and reports the
   /// fault as IoError with the file.
   void validate() const;

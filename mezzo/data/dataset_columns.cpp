@@ -83,68 +83,73 @@ std::int64_t most_classes(std::int64_t num_nodes) {
   return std::max(num_nodes, kMaxClassesOfFewNodes);
 }
 
-NodeLabels node_labels(const at::Tensor& labels, std::optional<std::int64_t> declared,
-                       const std::string& where) {
+TargetLabels class_labels(const at::Tensor& labels, std::optional<std::int64_t> declared,
+                          const std::string& where, TaskTarget of) {
+  const std::string_view target = name_of(TaskTargets{}, of);
   const bool column = labels.dim() == 2 && labels.size(1) == 1;
   require((labels.dim() == 1 || column) && labels.numel() > 0, where,
-          "expected one label a node, [N] or [N, 1] with N > 0, got shape {}", shape_text(labels));
-  NodeLabels result;
+          "expected one label a {0}, [T] or [T, 1] with T > 0, got shape {1}", target,
+          shape_text(labels));
+  TargetLabels result;
   result.labels = as_int64(labels, where).reshape(-1);
   result.has_label = result.labels.ne(kNoLabel);
   const std::int64_t num_nodes = labels.numel(), limit = most_classes(num_nodes);
   const auto* label = result.labels.const_data_ptr<std::int64_t>();
   const auto [least, most] = std::minmax_element(label, label + num_nodes);
-  require(*least >= kNoLabel, where, "node {} has the negative label {}", least - label, *least);
-  require(*most >= 0, where, "no node has a label");
-  require(*most < limit, where, "node {} has label {}, beyond any sensible number of classes",
+  require(*least >= kNoLabel, where, "{} {} has the negative label {}", target, least - label,
+          *least);
+  require(*most >= 0, where, "no {} has a label", target);
+  require(*most < limit, where, "{} {} has label {}, beyond any sensible number of classes", target,
           most - label, *most);
   result.num_classes = declared.value_or(*most + 1);
   require(result.num_classes > *most && result.num_classes <= limit, where,
-          "{} classes are declared, the largest label is {} (node {})", result.num_classes, *most,
-          most - label);
+          "{} classes are declared, the largest label is {} ({} {})", result.num_classes, *most,
+          target, most - label);
   return result;
 }
 
-Task task_of(const at::Tensor& labels) {
-  if (!labels.defined()) return Task::kNodeClass;
-  if (labels.is_floating_point()) return Task::kNodeRegression;
-  return labels.dim() == 2 ? Task::kNodeClasses : Task::kNodeClass;
+LabelKind label_kind_of(const at::Tensor& labels) {
+  if (!labels.defined()) return LabelKind::kClass;
+  if (labels.is_floating_point()) return LabelKind::kNumbers;
+  return labels.dim() == 2 ? LabelKind::kClasses : LabelKind::kClass;
 }
 
 at::Tensor has_label(const at::Tensor& labels) {
-  switch (task_of(labels)) {
-    case Task::kNodeClasses:
+  switch (label_kind_of(labels)) {
+    case LabelKind::kClasses:
       return labels.ne(kNoEntry).any(1);
-    case Task::kNodeRegression:
+    case LabelKind::kNumbers:
       return labels.isnan().logical_not_().any(1);
-    case Task::kNodeClass:
+    case LabelKind::kClass:
       break;
   }
   return labels.ne(kNoLabel);
 }
 
-Metric usual_metric(Task task) {
-  if (task == Task::kNodeRegression) return Metric::kR2;
-  return task == Task::kNodeClasses ? Metric::kMicroF1 : Metric::kAccuracy;
+Metric usual_metric(LabelKind labels) {
+  if (labels == LabelKind::kNumbers) return Metric::kR2;
+  return labels == LabelKind::kClasses ? Metric::kMicroF1 : Metric::kAccuracy;
 }
 
-NodeLabels node_numbers(const at::Tensor& numbers, const std::string& where) {
+TargetLabels number_labels(const at::Tensor& numbers, const std::string& where, TaskTarget of) {
+  const std::string_view target = name_of(TaskTargets{}, of);
   require((numbers.dim() == 1 || numbers.dim() == 2) && numbers.numel() > 0, where,
-          "expected numbers [N] or [N, T] with N, T > 0, got shape {}", shape_text(numbers));
-  NodeLabels result;
+          "expected numbers [T] or [T, C] with T, C > 0, got shape {}", shape_text(numbers));
+  TargetLabels result;
   result.labels = as_float32(numbers, where).reshape({numbers.size(0), -1}).contiguous();
   result.has_label = has_label(result.labels);
   result.num_classes = result.labels.size(1);
   const at::Tensor infinite = result.labels.isinf().nonzero();
-  require(infinite.size(0) == 0, where, "node {} has inf, expected numbers, or nan if unknown",
-          infinite.size(0) == 0 ? 0 : infinite[0][0].item<std::int64_t>());
-  require(result.has_label.any().item<bool>(), where, "no node has a number");
+  require(infinite.size(0) == 0, where, "{} {} has inf, expected numbers, or nan if unknown",
+          target, infinite.size(0) == 0 ? 0 : infinite[0][0].item<std::int64_t>());
+  require(result.has_label.any().item<bool>(), where, "no {} has a number", target);
   return result;
 }
 
-NodeLabels node_entries(const at::Tensor& entries, const std::string& where) {
+TargetLabels entry_labels(const at::Tensor& entries, const std::string& where, TaskTarget of) {
+  const std::string_view target = name_of(TaskTargets{}, of);
   require(entries.dim() == 2 && entries.numel() > 0 && !entries.is_complex(), where,
-          "expected real numbers [N, C] with N, C > 0, got shape {}", shape_text(entries));
+          "expected real numbers [T, C] with T, C > 0, got shape {}", shape_text(entries));
   // Not every 8-bit dtype can hold -1 or 255.
   const at::Tensor values =
       c10::elementSize(entries.scalar_type()) == 1 ? entries.to(at::kShort) : entries;
@@ -153,19 +158,19 @@ NodeLabels node_entries(const at::Tensor& entries, const std::string& where) {
   const at::Tensor bad =
       values.eq(0).logical_or_(values.eq(1)).logical_or_(missing).logical_not_().nonzero();
   if (bad.size(0) > 0) {
-    const auto node = bad[0][0].item<std::int64_t>(), one = bad[0][1].item<std::int64_t>();
-    detail::raise<IoError>("{}: node {} has {} for class {}, expected 0 or 1, or -1 for none",
-                           where, node, values[node][one].item<double>(), one);
+    const auto row = bad[0][0].item<std::int64_t>(), one = bad[0][1].item<std::int64_t>();
+    detail::raise<IoError>("{}: {} {} has {} for class {}, expected 0 or 1, or -1 for none", where,
+                           target, row, values[row][one].item<double>(), one);
   }
-  NodeLabels result;
+  TargetLabels result;
   result.labels = values.masked_fill(missing, kNoEntry).to(at::kByte).contiguous();
   result.has_label = has_label(result.labels);
   result.num_classes = entries.size(1);
-  require(result.has_label.any().item<bool>(), where, "no node has a label");
+  require(result.has_label.any().item<bool>(), where, "no {} has a label", target);
   return result;
 }
 
-void set_labels(Dataset& dataset, const NodeLabels& labels) {
+void set_labels(Dataset& dataset, const TargetLabels& labels) {
   dataset.labels = labels.labels;
   dataset.num_nodes = labels.labels.size(0);
   dataset.num_classes = labels.num_classes;
@@ -185,7 +190,7 @@ void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label) {
 }
 
 void set_random_split(Dataset& dataset, std::uint64_t seed) {
-  const std::int64_t count = dataset.num_nodes;
+  const std::int64_t count = dataset.num_targets();
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     // Inside-out shuffle: node i moves to a random position among the first i + 1.

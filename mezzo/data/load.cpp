@@ -117,11 +117,9 @@ std::unique_ptr<data::GraphSource> data::open_source(const std::string& name_or_
   });
 }
 
-void data::check_task(const at::Tensor& labels, std::optional<Task> task,
-                      const std::string& origin) {
-  if (!task || !labels.defined()) return;
-  MEZZO_CHECK(*task == task_of(labels), "task: expected {}, for which {} has labels, got {}",
-              name_of(Tasks{}, task_of(labels)), origin, name_of(Tasks{}, *task));
+void data::check_task(Task task, std::optional<Task> wanted, const std::string& origin) {
+  MEZZO_CHECK(!wanted || *wanted == task, "task: expected {}, for which {} has labels, got {}",
+              name_of(Tasks{}, task), origin, name_of(Tasks{}, *wanted));
 }
 
 Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options) {
@@ -134,7 +132,7 @@ Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options
       dataset = data::read_all(*source, options, name_or_path);
       check(dataset);
     }
-    data::check_task(dataset.labels, options.task, name_or_path);
+    if (dataset.labels.defined()) data::check_task(dataset.task(), options.task, name_or_path);
     if (options.normalize_features) normalize_features(dataset);
     return dataset;
   });

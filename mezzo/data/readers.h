@@ -118,47 +118,49 @@ auto parse_in_file(List list, const std::string& what, const std::string& text) 
 }
 
 /// The labels of a data set.
-struct NodeLabels {
+struct TargetLabels {
   at::Tensor labels;     ///< as Dataset::labels; undefined without labels
-  at::Tensor has_label;  ///< bool [N]
+  at::Tensor has_label;  ///< bool [T]
   std::int64_t num_classes = 0;
 };
 
-/// The task of labels in the form of Dataset::labels; kNodeClass if undefined.
-Task task_of(const at::Tensor& labels);
+/// What labels in the form of Dataset::labels are; kClass if undefined.
+LabelKind label_kind_of(const at::Tensor& labels);
 
-/// bool [N]: which of such labels are there.
+/// bool [T]: which of such labels are there.
 at::Tensor has_label(const at::Tensor& labels);
 
-/// Throws InvalidArgument if there are labels, but for another task.
-void check_task(const at::Tensor& labels, std::optional<Task> task, const std::string& origin);
+/// Throws InvalidArgument if another task is wanted than that of the labels.
+void check_task(Task task, std::optional<Task> wanted, const std::string& origin);
 
 /// The metric of data that name none: accuracy, micro F1 or R².
-Metric usual_metric(Task task);
+Metric usual_metric(LabelKind labels);
 
-/// Labels of integers [N] or [N, 1], at least 0 or kNoLabel. The number of classes is `declared`,
+/// Labels of integers [T] or [T, 1], at least 0 or kNoLabel. The number of classes is `declared`,
 /// or one more than the largest label, within a limit because models allocate by it. Throws IoError
-/// for other values, and if no node has a label.
-NodeLabels node_labels(const at::Tensor& labels, std::optional<std::int64_t> declared,
-                       const std::string& where);
+/// for other values, and if no target has a label. of: the word for a target in errors, as below.
+TargetLabels class_labels(const at::Tensor& labels, std::optional<std::int64_t> declared,
+                          const std::string& where, TaskTarget of = TaskTarget::kNode);
 
-/// Labels of multi-label data. entries: [N, C], N and C > 0, of any dtype: 0, 1, or one of -1,
-/// kNoEntry and nan for a missing entry. Throws IoError for other values, and if no node has an
+/// Labels of multi-label data. entries: [T, C], T and C > 0, of any dtype: 0, 1, or one of -1,
+/// kNoEntry and nan for a missing entry. Throws IoError for other values, and if no target has an
 /// entry.
-NodeLabels node_entries(const at::Tensor& entries, const std::string& where);
+TargetLabels entry_labels(const at::Tensor& entries, const std::string& where,
+                          TaskTarget of = TaskTarget::kNode);
 
-/// Labels that are numbers. numbers: [N] or [N, T], N and T > 0, of any real dtype; nan for an
-/// unknown one. Throws IoError for inf, and if no node has a number.
-NodeLabels node_numbers(const at::Tensor& numbers, const std::string& where);
+/// Labels that are numbers. numbers: [T] or [T, C], T and C > 0, of any real dtype; nan for an
+/// unknown one. Throws IoError for inf, and if no target has a number.
+TargetLabels number_labels(const at::Tensor& numbers, const std::string& where,
+                           TaskTarget of = TaskTarget::kNode);
 
-/// Sets labels, num_nodes and num_classes.
-void set_labels(Dataset& dataset, const NodeLabels& labels);
+/// Sets labels and num_classes, and num_nodes, of which each has a label.
+void set_labels(Dataset& dataset, const TargetLabels& labels);
 
-/// Removes the nodes without a label from all masks. has_label: bool [N].
+/// Removes the targets without a label from all masks. has_label: bool [T].
 void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label);
 
-/// One split of all nodes at random: 60 % train, 20 % val (both rounded down), the rest test.
-/// Depends only on the number of nodes and the seed.
+/// One split of all targets at random: 60 % train, 20 % val (both rounded down), the rest test.
+/// Depends only on the number of targets and the seed.
 void set_random_split(Dataset& dataset, std::uint64_t seed);
 
 /// Throws InvalidArgument if a named split is requested and the data have none.

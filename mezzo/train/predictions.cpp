@@ -13,8 +13,8 @@ namespace mezzo {
 namespace {
 
 /// The id of row i.
-std::int64_t node_of(const Predictions& predictions, std::int64_t i) {
-  return predictions.nodes.defined() ? predictions.nodes.const_data_ptr<std::int64_t>()[i] : i;
+std::int64_t id_of(const Predictions& predictions, std::int64_t i) {
+  return predictions.ids.defined() ? predictions.ids.const_data_ptr<std::int64_t>()[i] : i;
 }
 
 /// The text as a field of a CSV file: in quotes if it has a comma, a quote or an end of line.
@@ -30,11 +30,11 @@ void write_columns(std::ostream& file, const Predictions& predictions, char lett
                    const at::Tensor& columns) {
   const std::int64_t width = columns.size(1);
   const float* number = columns.const_data_ptr<float>();
-  file << "node";
+  file << name_of(TaskTargets{}, predictions.target);
   for (std::int64_t c = 0; c < width; ++c) file << fmt::format(",{}{}", letter, c);
   file << '\n';
   for (std::int64_t i = 0; i < columns.size(0); ++i) {
-    file << node_of(predictions, i);
+    file << id_of(predictions, i);
     for (std::int64_t c = 0; c < width; ++c) file << fmt::format(",{}", *number++);
     file << '\n';
   }
@@ -42,16 +42,18 @@ void write_columns(std::ostream& file, const Predictions& predictions, char lett
 
 }  // namespace
 
-Predictions predict(const Dataset& dataset, const TrainedModel& trained, const at::Tensor& nodes) {
-  const bool of_all = !nodes.defined();
-  const at::Tensor logits = of_all ? trained.logits(dataset) : trained.logits(dataset, nodes);
+Predictions predict(const Dataset& dataset, const TrainedModel& trained,
+                    const at::Tensor& targets) {
+  const bool of_all = !targets.defined();
+  const at::Tensor logits = of_all ? trained.logits(dataset) : trained.logits(dataset, targets);
   Predictions predictions;
-  if (!of_all) predictions.nodes = nodes.to(at::kCPU, at::kLong).contiguous();
-  if (trained.data.task == Task::kNodeRegression) {
+  predictions.target = trained.data.task.target;
+  if (!of_all) predictions.ids = targets.to(at::kCPU, at::kLong).contiguous();
+  if (trained.data.task.labels == LabelKind::kNumbers) {
     predictions.numbers = logits.contiguous();
     return predictions;
   }
-  if (trained.data.task == Task::kNodeClasses) {
+  if (trained.data.task.labels == LabelKind::kClasses) {
     predictions.classes = logits.gt(0).to(at::kByte).contiguous();
     predictions.probabilities = logits.sigmoid().contiguous();
   } else {
@@ -77,9 +79,10 @@ void write_csv(const std::string& path, const Predictions& predictions) {
   const float* probabilities = predictions.probabilities.const_data_ptr<float>();
   replace_file(path, [&](std::ostream& file) {
     const std::vector<std::string>& names = predictions.class_names;
-    file << "node,class,probability" << (names.empty() ? "\n" : ",name\n");
+    file << name_of(TaskTargets{}, predictions.target) << ",class,probability"
+         << (names.empty() ? "\n" : ",name\n");
     for (std::int64_t i = 0; i < predictions.classes.size(0); ++i) {
-      file << fmt::format("{},{},{}", node_of(predictions, i), classes[i], probabilities[i]);
+      file << fmt::format("{},{},{}", id_of(predictions, i), classes[i], probabilities[i]);
       if (!names.empty()) file << ',' << csv_field(names[static_cast<std::size_t>(classes[i])]);
       file << '\n';
     }

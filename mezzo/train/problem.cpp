@@ -152,30 +152,59 @@ at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
   return cast_once(features, options).to(problem_device(options));
 }
 
-void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& options) {
+nn::HeadTargets head_targets_of(const Dataset& dataset, TaskTarget target) {
+  nn::HeadTargets targets;
+  if (target == TaskTarget::kEdge) {
+    targets.edges = topology_of(dataset);
+    targets.edge_features = dataset.edge_features;
+  } else if (target == TaskTarget::kGraph) {
+    MEZZO_CHECK(dataset.graph_offsets.defined(), "dataset: expected a set of graphs, {} is one",
+                dataset.origin);
+    targets.graph_sizes = dataset.graph_offsets.diff();
+  }
+  return targets;
+}
+
+void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& options,
+               TaskTarget target) {
   set_structure(problem, dataset, options);
   problem.features = make_features(dataset, options);
   if (dataset.part) problem.node_ids = dataset.part->node_ids;
+  problem.task.target = target;
+  problem.head_targets = head_targets_of(dataset, target).to(problem_device(options));
+}
+
+/// Checks a run whose model has a head.
+void check_head(const Dataset& dataset, const TrainOptions& options) {
+  const std::string_view target = name_of(TaskTargets{}, dataset.target);
+  MEZZO_CHECK(options.model != nn::ModelKind::kOwn,
+              "model: a model of your own has outputs for nodes, {} has labels of {}s",
+              dataset.name, target);
+  MEZZO_CHECK(!options.sampling, "sampling: {} has labels of {}s, which need the full graph",
+              dataset.name, target);
+  MEZZO_CHECK(!dataset.part, "dataset: {} is a part of a data set and has labels of {}s",
+              dataset.origin, target);
 }
 
 /// Some options are for some tasks only.
 void check_task(const Dataset& dataset, const TrainOptions& options) {
   const Task task = dataset.task();
-  MEZZO_CHECK(options.loss == LossKind::kAutomatic || task == Task::kNodeRegression,
-              "loss: {} is for the task {}, {} has labels for {}",
-              name_of(LossKinds{}, options.loss), name_of(Tasks{}, Task::kNodeRegression),
+  const std::string_view target = name_of(TaskTargets{}, task.target);
+  MEZZO_CHECK(options.loss == LossKind::kAutomatic || task.labels == LabelKind::kNumbers,
+              "loss: {} is for numbers, {} has labels for {}", name_of(LossKinds{}, options.loss),
               dataset.name, name_of(Tasks{}, task));
-  if (task == Task::kNodeClass) {
+  if (task.target != TaskTarget::kNode) check_head(dataset, options);
+  if (task.labels == LabelKind::kClass) {
     MEZZO_CHECK(dataset.num_classes >= 2, "dataset {}: expected at least two classes, got {}",
                 dataset.name, dataset.num_classes);
     return;
   }
   MEZZO_CHECK(!options.capture,
-              "capture: expected one class a node, {} has labels for {}; train without capture",
-              dataset.name, name_of(Tasks{}, task));
+              "capture: expected one class a {}, {} has labels for {}; train without capture",
+              target, dataset.name, name_of(Tasks{}, task));
   MEZZO_CHECK(!options.sampling || !options.sampling->balance_classes,
-              "balance-classes: expected one class a node, {} has labels for {}", dataset.name,
-              name_of(Tasks{}, task));
+              "balance-classes: expected one class a {}, {} has labels for {}", target,
+              dataset.name, name_of(Tasks{}, task));
 }
 
 /// Of the numbers of the training nodes. A column without spread is not divided.
@@ -222,7 +251,7 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   problem.task = dataset.task();
   problem.metric = dataset.metric;
   if (dataset.metric == Metric::kRocAuc) {
-    const bool several = problem.task == Task::kNodeClasses;
+    const bool several = problem.task.labels == LabelKind::kClasses;
     MEZZO_CHECK(several || dataset.num_classes == 2,
                 "dataset {}: ROC AUC needs two classes, got {}", dataset.name, dataset.num_classes);
     // Other nodes may have hidden labels, all of one class.
@@ -230,13 +259,13 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
                 "dataset {}: the ROC AUC of the training nodes is undefined, {}", dataset.name,
                 several ? "all or none of them belong to each class" : "they have one class only");
   }
-  set_input(problem, dataset, options);
+  set_input(problem, dataset, options, dataset.target);
   const at::Device device = problem_device(options);
-  problem.labels = problem.targets = dataset.labels.to(device);
-  if (problem.task == Task::kNodeRegression) {
+  problem.labels = problem.loss_labels = dataset.labels.to(device);
+  if (problem.task.labels == LabelKind::kNumbers) {
     const NumberScale scale =
         number_scale_of(dataset.labels, dataset.split(options.split_index).train);
-    problem.targets = ((dataset.labels - scale.mean) / scale.deviation).to(device);
+    problem.loss_labels = ((dataset.labels - scale.mean) / scale.deviation).to(device);
     problem.number_scale = scale;
   }
   problem.masks = {problem.masks.train.to(device), problem.masks.val.to(device),
@@ -244,10 +273,11 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   return problem;
 }
 
-Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options) {
+Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options,
+                               TaskTarget target) {
   check_part(dataset, options);
   Problem problem;
-  set_input(problem, dataset, options);
+  set_input(problem, dataset, options, target);
   return problem;
 }
 
@@ -260,14 +290,21 @@ nn::ModelInput input_of(Blocks& blocks, const at::Tensor& edge_weight) {
 }
 
 nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem) {
-  return model_options(options, problem.features.size(1), problem.num_classes);
+  const at::Tensor& edge_features = problem.head_targets.edge_features;
+  return model_options(options,
+                       {.num_features = problem.features.size(1),
+                        .num_classes = problem.num_classes,
+                        .num_edge_features = edge_features.defined() ? edge_features.size(1) : 0,
+                        .task = problem.task});
 }
 
-nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_features,
-                               std::int64_t num_classes) {
+nn::ModelOptions model_options(const TrainOptions& options, const DatasetFacts& facts) {
   nn::ModelOptions model{.kind = options.model,
-                         .in_features = num_features,
-                         .out_features = num_classes,
+                         .in_features = facts.num_features,
+                         .out_features = facts.num_classes,
+                         .target = facts.task.target,
+                         .edge_features = facts.num_edge_features,
+                         .readout = options.readout,
                          .num_layers = options.layers,
                          .dropout = options.dropout,
                          .normalization = options.normalization,
@@ -280,6 +317,12 @@ nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_fea
   // A batch may leave a node without neighbours; set_structure has checked the whole graph.
   model.allow_zero_in_degree = options.sampling.has_value();
   return model;
+}
+
+nn::ModelInput full_input(const Problem& problem) {
+  nn::ModelInput input(problem.topology, problem.edge_weight);
+  if (problem.task.target == TaskTarget::kNode) return input;
+  return std::move(input).with_targets(problem.head_targets);
 }
 
 nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture, nn::Model own) {
@@ -326,7 +369,7 @@ at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const Train
                           .device = options.device,
                           .edge_weight = problem.edge_weight});
     } else {
-      logits = model->forward({problem.topology, problem.edge_weight}, problem.features);
+      logits = model->forward(full_input(problem), problem.features);
     }
   }
   logits = logits.to(problem.features.device(), at::kFloat);

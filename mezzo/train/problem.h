@@ -27,13 +27,14 @@ struct Problem {
   /// [N, F], strided or sparse CSR: the result of cast_once(); for mini-batches in the dtype and
   /// memory of the data set, which may be a mapped file.
   at::Tensor features;
-  at::Tensor labels;    ///< as in the data set
-  at::Tensor targets;   ///< what the loss compares with: the labels; numbers in number_scale
-  SplitMasks masks;     ///< bool [N] each
+  nn::HeadTargets head_targets;  ///< the edges or graphs of the data set, in its order
+  at::Tensor labels;             ///< as in the data set, a row a target
+  at::Tensor loss_labels;  ///< what the loss compares with: the labels; numbers in number_scale
+  SplitMasks masks;        ///< bool [T] each
   at::Tensor node_ids;  ///< int64 [N], ids in the whole graph; undefined unless the data are a part
   std::int64_t num_classes = 0;
-  NumberScale number_scale = {};  ///< of the training nodes
-  Task task = Task::kNodeClass;
+  NumberScale number_scale = {};  ///< of the training targets
+  Task task;
   Metric metric = Metric::kAccuracy;
 };
 
@@ -51,7 +52,7 @@ MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& o
 
 /// Prepares a data set according to `options` (split, normalisation, self loops, sampling, device).
 /// Sparse features stay sparse if worth_sparse(), else become dense; dense ones stay dense.
-/// Numbers are learnt in deviations from their mean over the training nodes.
+/// Numbers are learnt in deviations from their mean over the training targets.
 /// Allocates what it changes. Throws InvalidArgument for a data set without features or with fewer
 /// than two classes, a loss that does not fit the task, a split index out of range, nodes without
 /// in-edges if the model needs them, ROC AUC of single labels in other than two classes, other
@@ -61,20 +62,23 @@ MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& o
 /// labor and layer or more layers than the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
-/// make_problem() for data that may lack labels and splits: labels, masks, classes and scale keep
-/// their defaults.
-Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options);
+/// make_problem() for outputs of `target` of data that may lack labels and splits: labels, masks,
+/// classes and scale keep their defaults.
+Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options,
+                               TaskTarget target);
 
 /// The input of a model for blocks of problem.topology, with their rows of problem.edge_weight as a
 /// column if it is defined. edge_weight: on the device of the blocks, which must outlive the
 /// result.
 nn::ModelInput input_of(Blocks& blocks, const at::Tensor& edge_weight);
 
-/// The options of a model for this many features and classes.
-nn::ModelOptions model_options(const TrainOptions& options, std::int64_t num_features,
-                               std::int64_t num_classes);
+/// The options of a model for data with these facts.
+nn::ModelOptions model_options(const TrainOptions& options, const DatasetFacts& facts);
 /// The options of a model for the problem.
 MEZZO_API nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem);
+
+/// The input of a model on the full graph, for all targets. A view of the problem.
+nn::ModelInput full_input(const Problem& problem);
 
 /// The model of a run, on any device: `own` if the options are for one, else a new model of
 /// `architecture`, the result of model_options(). Throws InvalidArgument if `own` is missing or

@@ -51,7 +51,7 @@ void Ranks::check_same_data(const Dataset& dataset) {
   for (const auto& [name, hash] : content_hashes(dataset)) check_same("the " + name, hash);
 }
 
-TrainingNodes Ranks::share_of(const TrainingNodes& nodes, std::uint64_t seed) const {
+TrainingRows Ranks::share_of(const TrainingRows& nodes, std::uint64_t seed) const {
   if (alone()) return nodes;
   MEZZO_CHECK(nodes.rows.numel() >= world_size(),
               "train: expected at least one training node for each of the {} processes, got {}",
@@ -63,7 +63,7 @@ TrainingNodes Ranks::share_of(const TrainingNodes& nodes, std::uint64_t seed) co
           .labels = nodes.labels.index_select(0, positions)};
 }
 
-TrainingNodes Ranks::padded(const TrainingNodes& nodes) {
+TrainingRows Ranks::padded(const TrainingRows& nodes) {
   const std::int64_t own = nodes.rows.numel();
   const auto most = static_cast<std::int64_t>(largest(static_cast<double>(own)));
   const at::Tensor positions = at::arange(most, nodes.rows.options()).remainder_(own);

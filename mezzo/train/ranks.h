@@ -49,10 +49,10 @@ class Ranks {
 
   /// This process's share of the training nodes, equally many on each. Does not communicate. Throws
   /// InvalidArgument for fewer nodes than processes.
-  TrainingNodes share_of(const TrainingNodes& nodes, std::uint64_t seed) const;
+  TrainingRows share_of(const TrainingRows& nodes, std::uint64_t seed) const;
   /// The training nodes of this process's part of the data, repeated from the first up to the
   /// largest number of any part.
-  TrainingNodes padded(const TrainingNodes& nodes);
+  TrainingRows padded(const TrainingRows& nodes);
   /// A seed for the sampler of this process; that of rank 0 is `seed`.
   std::uint64_t sampler_seed(std::uint64_t seed) const;
   /// Seeds libtorch's generators for a step, counted from 0, so that processes draw different

@@ -29,6 +29,11 @@ void check_features(const TrainedModel& trained, const Problem& problem) {
   MEZZO_CHECK(num_features == trained.data.num_features,
               "dataset: the trained model has {} features, the data have {}",
               trained.data.num_features, num_features);
+  const at::Tensor& of_edges = problem.head_targets.edge_features;
+  const std::int64_t edge_features = of_edges.defined() ? of_edges.size(1) : 0;
+  MEZZO_CHECK(edge_features == trained.data.num_edge_features,
+              "dataset: the trained model has {} features of edges, the data have {}",
+              trained.data.num_edge_features, edge_features);
 }
 
 void check_task(const TrainedModel& trained, const Dataset& dataset) {
@@ -48,7 +53,7 @@ Problem prediction_problem(const TrainedModel& trained, const Dataset& dataset,
               "dataset: the trained model has {} classes, the data have {}",
               trained.data.num_classes, dataset.num_classes);
   if (dataset.labels.defined()) check_task(trained, dataset);
-  Problem problem = make_inference_problem(dataset, options);
+  Problem problem = make_inference_problem(dataset, options, trained.data.task.target);
   problem.number_scale = trained.data.number_scale;
   check_features(trained, problem);
   return problem;
@@ -92,19 +97,23 @@ at::Tensor TrainedModel::logits(const Dataset& dataset) const {
   return checked(evaluate_logits(shared, problem, own), dataset, own).cpu();
 }
 
-at::Tensor TrainedModel::logits(const Dataset& dataset, const at::Tensor& nodes) const {
-  const bool are_integers = at::isIntegralType(nodes.scalar_type(), /*includeBool=*/false);
-  MEZZO_CHECK(nodes.dim() == 1 && are_integers, "nodes: expected integers [n], got {} of {} axes",
-              c10::toString(nodes.scalar_type()), nodes.dim());
-  const at::Tensor ids = nodes.to(at::kCPU, at::kLong).contiguous();
+at::Tensor TrainedModel::logits(const Dataset& dataset, const at::Tensor& targets) const {
+  const bool are_integers = at::isIntegralType(targets.scalar_type(), /*includeBool=*/false);
+  const std::string_view target = name_of(TaskTargets{}, data.task.target);
+  MEZZO_CHECK(targets.dim() == 1 && are_integers, "{}s: expected integers [n], got {} of {} axes",
+              target, c10::toString(targets.scalar_type()), targets.dim());
+  const at::Tensor ids = targets.to(at::kCPU, at::kLong).contiguous();
   const TrainOptions own = options_of(*this);
   if (ids.numel() == 0) return at::empty({0, data.num_classes});
   const auto [least, most] = at::aminmax(ids);
-  MEZZO_CHECK(least.item<std::int64_t>() >= 0 && most.item<std::int64_t>() < dataset.num_nodes,
-              "nodes: expected ids in [0, {}), got {} to {}", dataset.num_nodes,
+  const std::int64_t count = dataset.count(data.task.target);
+  MEZZO_CHECK(least.item<std::int64_t>() >= 0 && most.item<std::int64_t>() < count,
+              "{}s: expected ids in [0, {}), got {} to {}", target, count,
               least.item<std::int64_t>(), most.item<std::int64_t>());
-  // Its hops need one set of nodes.
-  if (model->options.kind == nn::ModelKind::kSgc) return logits(dataset).index_select(0, ids);
+  // The hops of sgc need one set of nodes.
+  const bool of_nodes = data.task.target == TaskTarget::kNode;
+  if (!of_nodes || model->options.kind == nn::ModelKind::kSgc)
+    return logits(dataset).index_select(0, ids);
   const auto [seeds, rows] = at::_unique(ids, /*sorted=*/true, /*return_inverse=*/true);
   const Problem problem = prediction_problem(*this, dataset, own);
   const at::Tensor distinct = logits_of_seeds(model, problem, own, seeds);

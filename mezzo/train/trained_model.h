@@ -22,9 +22,10 @@ struct NumberScale {
 
 /// Facts about the data set that a model was trained on.
 struct DatasetFacts {
-  std::string name;
+  std::string name = {};
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
-  Task task = Task::kNodeClass;
+  std::int64_t num_edge_features = 0;
+  Task task;
   Metric metric = Metric::kAccuracy;
   NumberScale number_scale = {};
 };
@@ -39,19 +40,19 @@ struct MEZZO_API TrainedModel {
   DatasetFacts data;
   std::int64_t epoch = 0;  ///< the epoch of the weights
 
-  /// The logits, or numbers, of all nodes: float32 [N, C] on the CPU. The data need neither labels
-  /// nor splits, and their labels may lack classes of the model. With options.sampling it computes
-  /// layer by layer, in batches, from all neighbours. Prepares the data in each call. Throws
-  /// InvalidArgument if the features do not fit the model, or if the data have more classes or
-  /// labels of another task, or are a part of a data set; NumericError if logits are not finite.
-  /// Deterministic.
+  /// The logits, or numbers, of all nodes, edges or graphs: float32 [T, C] on the CPU. The data
+  /// need neither labels nor splits, and their labels may lack classes of the model. With
+  /// options.sampling it computes layer by layer, in batches, from all neighbours. Prepares the
+  /// data in each call. Throws InvalidArgument if the features do not fit the model, or if the data
+  /// have more classes or labels of another task, or are a part of a data set; NumericError if
+  /// logits are not finite. Deterministic.
   at::Tensor logits(const Dataset& dataset) const;
 
-  /// The logits of some nodes: [n, C], rows of logits(dataset) up to rounding. nodes: integers [n]
-  /// in [0, N), repeated or not. Computes only the nodes within as many hops as the model has
-  /// layers (kSgc: all nodes), but prepares the whole data set. Throws as logits(dataset), and
-  /// InvalidArgument for other nodes.
-  at::Tensor logits(const Dataset& dataset, const at::Tensor& nodes) const;
+  /// The logits of some targets: [n, C], rows of logits(dataset) up to rounding. targets: integers
+  /// [n] in [0, T), repeated or not. Of nodes, computes only those within as many hops as the model
+  /// has layers (kSgc, edges and graphs: all), but prepares the whole data set. Throws as
+  /// logits(dataset), and InvalidArgument for other ids.
+  at::Tensor logits(const Dataset& dataset, const at::Tensor& targets) const;
 };
 
 /// Reads the best weights of a checkpoint that train() or `mezzo train` wrote: from the epoch with
@@ -70,9 +71,11 @@ MEZZO_API TrainedModel load_checkpoint(const std::string& path, nn::Model model,
 /// InvalidArgument for data without labels or split.
 MEZZO_API Scores evaluate(const Dataset& dataset, const TrainedModel& trained);
 
-/// Predictions for M nodes, on the CPU. For multi-label data classes and probabilities are [M, C].
+/// Predictions for M nodes, edges or graphs, on the CPU. For multi-label data classes and
+/// probabilities are [M, C].
 struct Predictions {
-  at::Tensor nodes;  ///< int64 [M], their ids; undefined: all nodes
+  TaskTarget target = TaskTarget::kNode;
+  at::Tensor ids;  ///< int64 [M]; undefined: all
   at::Tensor
       numbers;  ///< regression: float32 [M, C], and the next two are undefined; else undefined
   /// int64 [M], the class of the largest logit; for multi-label data uint8 [M, C], 1 if the logit
@@ -83,13 +86,14 @@ struct Predictions {
   std::vector<std::string> class_names = {};
 };
 
-/// The predictions of TrainedModel::logits, with its errors. nodes: integers [M]; undefined: all.
+/// The predictions of TrainedModel::logits, with its errors. targets: integers [M]; undefined: all.
 MEZZO_API Predictions predict(const Dataset& dataset, const TrainedModel& trained,
-                              const at::Tensor& nodes = {});
+                              const at::Tensor& targets = {});
 
 /// Writes "node,class,probability" and, if there are class names, ",name", and a line per node; for
 /// multi-label data "node,p0,p1,..." and the probability of each class; for numbers
-/// "node,y0,y1,..." and the numbers. Throws IoError.
+/// "node,y0,y1,..." and the numbers. Of edges and graphs the first column is "edge" or "graph", the
+/// row in the data. Throws IoError.
 MEZZO_API void write_csv(const std::string& path, const Predictions& predictions);
 
 /// Writes the classes as a .npy file of version 1.0, int64 [M] or uint8 [M, C], or the numbers,

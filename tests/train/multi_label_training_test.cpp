@@ -122,7 +122,7 @@ TEST(MultiLabel, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   EXPECT_EQ(train(data, options).losses, whole.losses);
 
   const TrainedModel trained = load_checkpoint(folder.path("whole"));
-  EXPECT_EQ(trained.data.task, Task::kNodeClasses);
+  EXPECT_EQ(trained.data.task.labels, LabelKind::kClasses);
   EXPECT_EQ(evaluate(data, trained).val, whole.best.val);
   const Predictions predictions = predict(data, trained);
   ASSERT_EQ(predictions.classes.sizes(), (std::vector<std::int64_t>{40, 3}));

@@ -77,9 +77,9 @@ TEST(RegressionTraining, numbers_are_learnt_in_deviations_from_the_mean_of_the_t
     const at::Tensor labels = label.masked_select(known);
     const at::Tensor sizes = (labels.abs() + mean.abs()) / deviation;
     // Rounded: the mean, the deviation, the difference and the quotient.
-    EXPECT_TRUE(test::near(problem.targets.select(1, c).masked_select(known),
+    EXPECT_TRUE(test::near(problem.loss_labels.select(1, c).masked_select(known),
                            (labels - mean) / deviation, test::sum_bound(sizes, 4, at::kFloat)));
-    EXPECT_TRUE(problem.targets.select(1, c).isnan().equal(known.logical_not()));
+    EXPECT_TRUE(problem.loss_labels.select(1, c).isnan().equal(known.logical_not()));
   }
   EXPECT_TRUE(at::equal(problem.labels.nan_to_num(), data.labels.nan_to_num()));
 }
@@ -98,7 +98,7 @@ TEST(RegressionTraining, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   EXPECT_EQ(train(data, options).losses, whole.losses);
 
   const TrainedModel trained = load_checkpoint(folder.path("whole"));
-  EXPECT_EQ(trained.data.task, Task::kNodeRegression);
+  EXPECT_EQ(trained.data.task.labels, LabelKind::kNumbers);
   EXPECT_EQ(evaluate(data, trained).val, whole.best.val);
   const Predictions predictions = predict(data, trained);
   EXPECT_FALSE(predictions.classes.defined());
@@ -106,7 +106,7 @@ TEST(RegressionTraining, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   const at::Tensor errors = (predictions.numbers - data.labels).select(1, 0).abs();
   EXPECT_LT(errors.mean().item<double>(), 1500);  // of numbers of around 0 and 10,000
   const Predictions some = predict(data, trained, at::tensor({7, 3}, at::kLong));
-  const at::Tensor expected = predictions.numbers.index_select(0, some.nodes);
+  const at::Tensor expected = predictions.numbers.index_select(0, some.ids);
   const at::Tensor sizes = at::full(expected.sizes(), 1 + expected.abs().max().item<double>(),
                                     at::kDouble);  // a layer sums fewer than 100 terms
   EXPECT_TRUE(test::near(some.numbers, expected, test::sum_bound(sizes, 1e3, at::kFloat)));

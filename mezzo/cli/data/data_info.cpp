@@ -40,8 +40,9 @@ void describe_edges(const Dataset& dataset, DatasetInfo& info) {
   }
   info.mean_in_degree = share(dataset.num_edges(), dataset.num_nodes);
   info.isolated_nodes = count(at::eq(in + out, 0));
+  const bool are_classes = dataset.task() == Task{TaskTarget::kNode, LabelKind::kClass};
   const EdgeStatistics statistics =
-      edge_statistics(topology, dataset.task() == Task::kNodeClass ? dataset.labels : at::Tensor());
+      edge_statistics(topology, are_classes ? dataset.labels : at::Tensor());
   info.is_undirected = statistics.is_undirected;
   info.self_loops = statistics.self_loops;
   info.parallel_edges = statistics.parallel_edges;
@@ -76,7 +77,7 @@ void describe_numbers(const Dataset& dataset, DatasetInfo& info) {
     const at::Tensor known = column.masked_select(column.isnan().logical_not());
     const bool any = known.numel() > 0;
     info.numbers.push_back({.name = column_name(dataset, c),
-                            .num_nodes = known.numel(),
+                            .count = known.numel(),
                             .min = any ? known.min().item<double>() : kNaN,
                             .mean = any ? known.mean().item<double>() : kNaN,
                             .max = any ? known.max().item<double>() : kNaN});
@@ -84,13 +85,13 @@ void describe_numbers(const Dataset& dataset, DatasetInfo& info) {
 }
 
 void describe_labels(const Dataset& dataset, DatasetInfo& info) {
-  info.unlabelled_nodes = dataset.num_nodes;
+  info.unlabelled = dataset.num_targets();
   if (!dataset.labels.defined()) return;
   const at::Tensor has_label = dataset.has_label();
-  info.unlabelled_nodes -= count(has_label);
-  if (dataset.task() == Task::kNodeRegression) return describe_numbers(dataset, info);
+  info.unlabelled -= count(has_label);
+  if (dataset.task().labels == LabelKind::kNumbers) return describe_numbers(dataset, info);
   const at::Tensor counts =
-      dataset.task() == Task::kNodeClasses
+      dataset.task().labels == LabelKind::kClasses
           ? dataset.labels.eq(1).sum(0)
           : at::bincount(dataset.labels.masked_select(has_label), {}, dataset.num_classes);
   for (std::int64_t c = 0; c < dataset.num_classes; ++c) {
@@ -135,9 +136,12 @@ DatasetInfo describe(const Dataset& dataset) {
   info.name = dataset.name;
   info.origin = dataset.origin;
   info.task = name_of(Tasks{}, dataset.task());
+  info.target = name_of(TaskTargets{}, dataset.target);
   info.metric = metric_name(dataset.metric);
   info.num_nodes = dataset.num_nodes;
   info.num_edges = dataset.num_edges();
+  info.num_edge_features = dataset.edge_features.defined() ? dataset.edge_features.size(1) : 0;
+  if (dataset.graph_offsets.defined()) info.num_graphs = dataset.num_graphs();
   info.num_features = dataset.num_features();
   info.feature_density = info.homophily = kNaN;
   describe_features(dataset, info);
@@ -161,9 +165,11 @@ std::string format_info(const DatasetInfo& info) {
       {"origin", info.origin},
       {"nodes", text(info.num_nodes)},
       {"edges", edges_text(info)},
+      {"graphs", info.num_graphs ? text(*info.num_graphs) : "one"},
       {"self loops", text(info.self_loops)},
       {"parallel edges", text(info.parallel_edges)},
       {"edge weights", weights_text(info.edge_weights)},
+      {"edge features", info.num_edge_features > 0 ? text(info.num_edge_features) : "none"},
       {"features", features_text(info, four_digits(info.feature_density))},
       {"in-degree", fmt::format("min {}, mean {:.2f}, max {}", info.min_in_degree,
                                 info.mean_in_degree, info.max_in_degree)},
@@ -172,17 +178,17 @@ std::string format_info(const DatasetInfo& info) {
       {"task", info.task},
       {"metric", info.metric},
       {"classes", text(info.classes.size())},
-      {"nodes without a label", text(info.unlabelled_nodes)},
+      {info.target + "s without a label", text(info.unlabelled)},
       {"splits", text(info.splits.size())},
       {"named splits", named_splits_text(info)},
   };
-  std::vector<std::vector<std::string>> classes = {{"class", "nodes"}};
+  std::vector<std::vector<std::string>> classes = {{"class", info.target + "s"}};
   for (const DatasetInfo::Class& one : info.classes) {
-    classes.push_back({one.name, text(one.num_nodes)});
+    classes.push_back({one.name, text(one.count)});
   }
-  if (!info.numbers.empty()) classes = {{"number", "nodes", "min", "mean", "max"}};
+  if (!info.numbers.empty()) classes = {{"number", info.target + "s", "min", "mean", "max"}};
   for (const DatasetInfo::Number& one : info.numbers) {
-    classes.push_back({one.name, text(one.num_nodes), four_digits(one.min), four_digits(one.mean),
+    classes.push_back({one.name, text(one.count), four_digits(one.min), four_digits(one.mean),
                        four_digits(one.max)});
   }
   std::vector<std::vector<std::string>> splits = {{"split", "train", "val", "test"}};
@@ -196,12 +202,12 @@ std::string format_info(const DatasetInfo& info) {
 std::string info_to_json(const DatasetInfo& info) {
   OrderedJson classes = OrderedJson::array();
   for (const DatasetInfo::Class& one : info.classes) {
-    classes.push_back({{"name", one.name}, {"nodes", one.num_nodes}});
+    classes.push_back({{"name", one.name}, {info.target + "s", one.count}});
   }
   OrderedJson numbers = OrderedJson::array();
   for (const DatasetInfo::Number& one : info.numbers) {
     numbers.push_back({{"name", one.name},
-                       {"nodes", one.num_nodes},
+                       {info.target + "s", one.count},
                        {"min", json_number(one.min)},
                        {"mean", json_number(one.mean)},
                        {"max", json_number(one.max)}});
@@ -219,10 +225,12 @@ std::string info_to_json(const DatasetInfo& info) {
       {"origin", info.origin},
       {"nodes", info.num_nodes},
       {"edges", info.num_edges},
+      {"graphs", info.num_graphs.value_or(1)},
       {"undirected", info.is_undirected},
       {"self_loops", info.self_loops},
       {"parallel_edges", info.parallel_edges},
       {"edge_weights", weights},
+      {"edge_features", info.num_edge_features},
       {"features",
        {{"count", info.num_features},
         {"dtype", text_or_null(info.feature_dtype)},
@@ -232,7 +240,7 @@ std::string info_to_json(const DatasetInfo& info) {
       {"task", info.task},
       {"classes", classes},
       {"numbers", numbers},
-      {"unlabelled_nodes", info.unlabelled_nodes},
+      {"unlabelled_" + info.target + "s", info.unlabelled},
       {"splits", splits},
       {"split_names", info.split_names},
       {"in_degree",

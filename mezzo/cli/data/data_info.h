@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,22 +12,24 @@ namespace mezzo::cli {
 /// Facts of a data set, for people and programs.
 struct DatasetInfo {
   std::string name, origin, task, metric;
-  std::int64_t num_nodes = 0, num_edges = 0, num_features = 0;
-  std::string feature_dtype;  ///< in the file, if known; empty without features
+  std::string target;  ///< of the task: node, edge or graph
+  std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_edge_features = 0;
+  std::optional<std::int64_t> num_graphs;  ///< of a set of graphs
+  std::string feature_dtype;               ///< in the file, if known; empty without features
   bool sparse_features = false, mapped_features = false;
   double feature_density = 0;  ///< share of nonzeros; NaN without features, and of mapped ones
   struct Class {
     std::string name;
-    std::int64_t num_nodes;  ///< that are known to belong to it
+    std::int64_t count;  ///< targets that are known to belong to it
   };
   std::vector<Class> classes;
   struct Number {
     std::string name;
-    std::int64_t num_nodes;  ///< whose number is known
+    std::int64_t count;  ///< targets whose number is known
     double min, mean, max;
   };
-  std::vector<Number> numbers;        ///< of regression, whose classes are empty
-  std::int64_t unlabelled_nodes = 0;  ///< without a label
+  std::vector<Number> numbers;  ///< of regression, whose classes are empty
+  std::int64_t unlabelled = 0;  ///< targets without a label
   struct Split {
     std::int64_t train, val, test;
   };

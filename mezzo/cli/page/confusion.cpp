@@ -40,7 +40,7 @@ Confusion most_frequent(const Confusion& confusion, std::size_t most) {
 }
 
 void Confusion::add(const Dataset& dataset, const TrainResult& run) {
-  if (dataset.task() != Task::kNodeClass || dataset.part) return;
+  if (dataset.task().labels != LabelKind::kClass || dataset.part) return;
   if (run.stopped_by == StopReason::kInterrupted) return;
   const SplitMasks masks = dataset.split(run.split_index);
   const bool has_test = masks.test.any().item<bool>();

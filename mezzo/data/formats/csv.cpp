@@ -17,7 +17,7 @@ namespace {
 struct NodeTable {
   NodeIds rank;
   bool ascending = false;  // the lines are in the order of the ids
-  NodeLabels labels = {};
+  TargetLabels labels = {};
   std::vector<std::string> class_names = {};  // if the labels are words
   std::optional<GraphSource::Masks> masks = {};
 };
@@ -78,7 +78,7 @@ class CsvSource : public GraphSource {
             .num_nodes = table().rank.size(),
             .num_features = num_features,
             .class_names = table().class_names,
-            .metric = usual_metric(task_of(table().labels.labels))};
+            .metric = usual_metric(label_kind_of(table().labels.labels))};
   }
 
   void edges(const TakeEdges& take) override {
@@ -117,7 +117,7 @@ class CsvSource : public GraphSource {
     }
   }
 
-  NodeLabels labels() override { return table().labels; }
+  TargetLabels labels() override { return table().labels; }
   std::optional<Masks> masks() override { return table().masks; }
 
  private:
@@ -218,7 +218,7 @@ class CsvSource : public GraphSource {
       const double value = lines.real(cell);
       decimals = value != std::floor(value);
     }
-    Task task() const { return decimals && !words ? Task::kNodeRegression : Task::kNodeClass; }
+    LabelKind kind() const { return decimals && !words ? LabelKind::kNumbers : LabelKind::kClass; }
   };
 
   /// Also reads the label column.
@@ -264,7 +264,7 @@ class CsvSource : public GraphSource {
     bool ascending = false;
     LabelCells cells;
     NodeIds rank = ids_of_nodes(ascending, cells);
-    const bool are_numbers = task_.value_or(cells.task()) == Task::kNodeRegression;
+    const bool are_numbers = (task_ ? task_->labels : cells.kind()) == LabelKind::kNumbers;
     std::vector<std::string> names;
     if (cells.words && !are_numbers) names = words_of_labels();
     const auto num_nodes = static_cast<std::size_t>(rank.size());
@@ -289,11 +289,11 @@ class CsvSource : public GraphSource {
     });
     std::optional<std::int64_t> num_classes;
     if (!names.empty()) num_classes = static_cast<std::int64_t>(names.size());
-    NodeLabels labels;
+    TargetLabels labels;
     if (has_label) {
       labels = are_numbers
-                   ? node_numbers(at::tensor(numbers, at::kFloat), nodes_.string())
-                   : node_labels(at::tensor(classes, at::kLong), num_classes, nodes_.string());
+                   ? number_labels(at::tensor(numbers, at::kFloat), nodes_.string())
+                   : class_labels(at::tensor(classes, at::kLong), num_classes, nodes_.string());
     }
     if (!has_split) require_all_labelled(labels, nodes_.string());
     std::optional<Masks> masks;

@@ -127,7 +127,7 @@ class GraphBoltSource : public GraphSource {
     }
   }
 
-  NodeLabels labels() override { return known_sets().labels; }
+  TargetLabels labels() override { return known_sets().labels; }
   std::optional<Masks> masks() override { return known_sets().masks; }
 
   std::vector<std::string> split_names() override {
@@ -141,7 +141,7 @@ class GraphBoltSource : public GraphSource {
  private:
   /// The combined contents of the sets of the task.
   struct Sets {
-    NodeLabels labels;
+    TargetLabels labels;
     std::optional<Masks> masks;
   };
 
@@ -226,7 +226,7 @@ class GraphBoltSource : public GraphSource {
         read_set(chosen->only(key), role, values, split);
     }
     const std::string where = (folder_ / "metadata.yaml").string();
-    NodeLabels labels = node_labels(at::tensor(values, at::kLong), classes, where);
+    TargetLabels labels = class_labels(at::tensor(values, at::kLong), classes, where);
     std::optional<Masks> masks = split.masks(labels.has_label);
     sets_ = Sets{.labels = std::move(labels), .masks = std::move(masks)};
     return *sets_;

@@ -31,7 +31,7 @@ class GraphSaintSource : public GraphSource {
     return {.name = name_of_path(folder_),
             .num_nodes = num_nodes(),
             .num_features = rows.shape()[1],
-            .metric = usual_metric(task_of(labels().labels))};
+            .metric = usual_metric(label_kind_of(labels().labels))};
   }
 
   void edges(const TakeEdges& take) override {
@@ -42,7 +42,7 @@ class GraphSaintSource : public GraphSource {
     take_rows_of_array(NpyStream(folder_ / "feats.npy"), num_nodes(), take);
   }
 
-  NodeLabels labels() override {
+  TargetLabels labels() override {
     if (labels_) return *labels_;
     const std::filesystem::path path = folder_ / "class_map.json";
     const nlohmann::json root = read_json_object(path);
@@ -75,7 +75,7 @@ class GraphSaintSource : public GraphSource {
     return *num_nodes_;
   }
 
-  NodeLabels labels_of(const nlohmann::json& root, const std::string& where) {
+  TargetLabels labels_of(const nlohmann::json& root, const std::string& where) {
     std::vector<std::int64_t> values(static_cast<std::size_t>(num_nodes()), kAbsent);
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     for (const auto& [key, value] : root.items()) {
@@ -92,10 +92,10 @@ class GraphSaintSource : public GraphSource {
                 "expected class ids that fit int64 when numbered from 0, got one of {}", least);
       }
     }
-    return node_labels(at::tensor(values, at::kLong), std::nullopt, where);
+    return class_labels(at::tensor(values, at::kLong), std::nullopt, where);
   }
 
-  NodeLabels entries_of(const nlohmann::json& root, const std::string& where) {
+  TargetLabels entries_of(const nlohmann::json& root, const std::string& where) {
     const std::size_t classes = root.front().size();
     require(classes > 0, where, "a node has an empty list of classes");
     std::vector<std::uint8_t> rows(static_cast<std::size_t>(num_nodes()) * classes, kNoEntry);
@@ -113,7 +113,7 @@ class GraphSaintSource : public GraphSource {
         rows[first + c] = entry == 1 ? 1 : 0;
       }
     }
-    return node_entries(at::tensor(rows, at::kByte).view({num_nodes(), -1}), where);
+    return entry_labels(at::tensor(rows, at::kByte).view({num_nodes(), -1}), where);
   }
 
   std::int64_t node_of_key(const std::string& key, const std::string& where) {
@@ -131,7 +131,7 @@ class GraphSaintSource : public GraphSource {
 
   std::filesystem::path folder_;
   std::optional<std::int64_t> num_nodes_;
-  std::optional<NodeLabels> labels_;
+  std::optional<TargetLabels> labels_;
 };
 
 }  // namespace

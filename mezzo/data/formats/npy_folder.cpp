@@ -103,10 +103,10 @@ std::set<std::string> split_names(const fs::path& folder) {
   return splits;
 }
 
-at::Tensor read_mask(const fs::path& path, std::int64_t num_nodes) {
+at::Tensor read_mask(const fs::path& path, std::int64_t num_targets) {
   const at::Tensor mask = as_mask(read_npy(path), path.string());
-  require((mask.dim() == 1 || mask.dim() == 2) && mask.size(0) == num_nodes, path.string(),
-          "expected shape [{0}] or [{0}, S], got {1}", num_nodes, shape_text(mask));
+  require((mask.dim() == 1 || mask.dim() == 2) && mask.size(0) == num_targets, path.string(),
+          "expected shape [{0}] or [{0}, S], got {1}", num_targets, shape_text(mask));
   return mask.dim() == 1 ? mask.unsqueeze(1) : mask;
 }
 
@@ -118,7 +118,8 @@ void read_splits(Dataset& dataset, const at::Tensor& has_label, const fs::path& 
   if (names.empty() && options.split.empty()) {
     const at::Tensor without = has_label.logical_not().nonzero();
     require(without.size(0) == 0, labels.string(),
-            "{} nodes have no label, and no masks exclude them", without.size(0));
+            "{} {}s have no label, and no masks exclude them", without.size(0),
+            name_of(TaskTargets{}, dataset.target));
     return set_random_split(dataset, options.split_seed);
   }
   MEZZO_CHECK(names.count(options.split) > 0,
@@ -129,7 +130,7 @@ void read_splits(Dataset& dataset, const at::Tensor& has_label, const fs::path& 
   at::Tensor* const masks[] = {&dataset.train_masks, &dataset.val_masks, &dataset.test_masks};
   for (std::size_t i = 0; i < 3; ++i) {
     const fs::path path = folder / fmt::format("{}_mask{}.npy", kRoles[i], suffix);
-    *masks[i] = read_mask(path, dataset.num_nodes);
+    *masks[i] = read_mask(path, dataset.num_targets());
     require(masks[i]->sizes() == dataset.train_masks.sizes(), path.string(),
             "{} splits, where the training mask has {}", masks[i]->size(1),
             dataset.train_masks.size(1));
@@ -161,30 +162,57 @@ void read_edge_weights(Dataset& dataset, const fs::path& path) {
   dataset.edge_weights = weights.reshape(-1);
 }
 
-/// The task of a file of labels that does not say it.
-Task task_of_file(const at::Tensor& labels) {
+/// [E] or [E, F] of any real dtype.
+void read_edge_features(Dataset& dataset, const fs::path& path) {
+  if (!fs::exists(path)) return;
+  const at::Tensor features = as_float32(read_npy(path), path.string());
+  require((features.dim() == 1 || features.dim() == 2) && features.size(0) == dataset.num_edges() &&
+              features.numel() > 0,
+          path.string(), "expected numbers of each edge, [{}, F], got {}", dataset.num_edges(),
+          shape_text(features));
+  dataset.edge_features = features.reshape({features.size(0), -1});
+}
+
+/// [G + 1]; sets the number of nodes to the last.
+void read_graph_offsets(Dataset& dataset, const fs::path& path) {
+  if (!fs::exists(path)) return;
+  const at::Tensor offsets = as_int64(read_npy(path), path.string());
+  require(offsets.dim() == 1 && offsets.numel() > 1, path.string(),
+          "expected the first node of each graph and the number of nodes, [G + 1] with G > 0, got "
+          "shape {}",
+          shape_text(offsets));
+  const auto* offset = offsets.const_data_ptr<std::int64_t>();
+  dataset.num_nodes = offset[offsets.numel() - 1];
+  require(dataset.num_nodes > 0 && dataset.num_nodes <= kMostNodes, path.string(),
+          "its last number, the number of nodes, is {}, outside [1, 2^48]", dataset.num_nodes);
+  dataset.graph_offsets = offsets;
+}
+
+/// What labels are if neither the options nor the folder say it.
+LabelKind kind_of_file(const at::Tensor& labels) {
   const bool several = labels.dim() == 2 && labels.size(1) > 1;
-  if (!labels.is_floating_point()) return several ? Task::kNodeClasses : Task::kNodeClass;
+  if (!labels.is_floating_point()) return several ? LabelKind::kClasses : LabelKind::kClass;
   const auto is = [&labels](int value) { return labels.eq(value); };
   const at::Tensor entry = is(0).logical_or_(is(1)).logical_or_(is(-1)).logical_or_(is(kNoEntry));
   const bool entries = several && entry.logical_or_(labels.isnan()).all().item<bool>();
-  return entries ? Task::kNodeClasses : Task::kNodeRegression;
+  return entries ? LabelKind::kClasses : LabelKind::kNumbers;
 }
 
-NodeLabels read_labels(const Meta& meta, const fs::path& path, const LoadOptions& options) {
+TargetLabels read_labels(TaskTarget target, std::optional<Task> task, const Meta& meta,
+                         const fs::path& path) {
   const at::Tensor labels = read_npy(path);
-  switch (options.task.value_or(meta.task.value_or(task_of_file(labels)))) {
-    case Task::kNodeClass:
-      return node_labels(labels, meta.num_classes, path.string());
-    case Task::kNodeClasses:
+  switch (task ? task->labels : kind_of_file(labels)) {
+    case LabelKind::kClass:
+      return class_labels(labels, meta.num_classes, path.string(), target);
+    case LabelKind::kClasses:
       require(!meta.num_classes || *meta.num_classes == labels.size(-1), path.string(),
               "{} classes are declared, the labels have {} columns", meta.num_classes.value_or(0),
               labels.size(-1));
-      return node_entries(labels, path.string());
-    case Task::kNodeRegression:
+      return entry_labels(labels, path.string(), target);
+    case LabelKind::kNumbers:
       break;
   }
-  return node_numbers(labels, path.string());
+  return number_labels(labels, path.string(), target);
 }
 
 /// The first of these files that exists; empty if none does.
@@ -211,24 +239,57 @@ void read_features(const fs::path& path, Dataset& dataset) {
   dataset.stored_dtype = stored.scalar_type();
 }
 
-/// For a folder without labels: the number of nodes, and that it has no splits either.
-void set_unlabelled(Dataset& dataset, const Meta& meta, const fs::path& folder,
-                    const LoadOptions& options) {
-  const std::string labels = (folder / "labels.npy").string();
-  require(split_names(folder).empty(), labels, "no such file, but there are masks");
+/// A file of labels, and what they belong to.
+struct LabelFile {
+  TaskTarget target = TaskTarget::kNode;
+  fs::path path;  ///< empty: there are no labels
+};
+
+/// The labels for `task`, or the only ones.
+LabelFile label_file(const fs::path& folder, std::optional<Task> task) {
+  std::vector<LabelFile> files = {{TaskTarget::kNode, file_of(folder, {"labels.npy", "y.npy"})},
+                                  {TaskTarget::kEdge, file_of(folder, {"edge_labels.npy"})},
+                                  {TaskTarget::kGraph, file_of(folder, {"graph_labels.npy"})}};
+  std::erase_if(files, [](const LabelFile& file) { return file.path.empty(); });
+  std::string found;
+  for (const LabelFile& file : files) {
+    if (task && task->target == file.target) return file;
+    found += (found.empty() ? "" : ", ") + file.path.filename().string();
+  }
+  if (files.empty()) return {};
+  MEZZO_CHECK(!task, "task: {} has no labels for {}, but {}", folder.string(),
+              name_of(Tasks{}, *task), found);
+  MEZZO_CHECK(files.size() == 1, "task: {} has several labels ({}); choose one of {}",
+              folder.string(), found, detail::names(Tasks{}));
+  return files.front();
+}
+
+void check_without_labels(const fs::path& folder, const LoadOptions& options) {
+  require(split_names(folder).empty(), (folder / "labels.npy").string(),
+          "no such file, but there are masks");
   MEZZO_CHECK(options.split.empty(), "split: '{}' is not a split of {}, which has no labels",
               options.split, folder.string());
+}
+
+/// The number of nodes, unless graph offsets have set it: of their labels, else declared, else that
+/// of the features.
+void set_num_nodes(Dataset& dataset, const Meta& meta, const fs::path& folder) {
+  const bool of_nodes = dataset.labels.defined() && dataset.target == TaskTarget::kNode;
   const at::Tensor& features = dataset.features;
   const bool has_rows = features.defined() && features.dim() > 0;
+  if (dataset.num_nodes > 0) return;
+  if (of_nodes) {
+    dataset.num_nodes = dataset.labels.size(0);
+    return;
+  }
   require(meta.num_nodes.value_or(0) <= kMostNodes, (folder / "meta.json").string(),
           "it declares {} nodes, expected at most 2^48", meta.num_nodes.value_or(0));
   require(
-      meta.num_nodes || has_rows, labels,
+      meta.num_nodes || has_rows, (folder / "labels.npy").string(),
       "no such file, and neither features nor 'num_nodes' in meta.json give the number of nodes "
       "there are");
   dataset.num_nodes = meta.num_nodes ? *meta.num_nodes : features.size(0);
   if (meta.num_nodes) require_room(*meta.num_nodes, (folder / "meta.json").string());
-  dataset.class_names.clear();
 }
 
 void check_count(const std::optional<std::int64_t>& declared, std::int64_t actual, const char* what,
@@ -237,42 +298,51 @@ void check_count(const std::optional<std::int64_t>& declared, std::int64_t actua
           "it declares {} {}, the arrays have {}", declared.value_or(0), what, actual);
 }
 
-/// An npy folder: edge_index.npy int [2, E], taken as it is; edge_weights.npy [E] or none;
-/// features.npz (CSR), features.npy or
-/// x.npy, or none; labels.npy or y.npy int [N] or [N, 1], -1 if missing, for multi-label data
-/// [N, C] as for node_entries, or numbers as for node_numbers (without the file there are no labels
-/// and may be no masks);
-/// {train,val,test}_mask[_NAME].npy bool [N] or [N, S]; meta.json; its name, task, metric,
-/// class_names, num_nodes, num_edges, num_features and num_classes are used. Without any masks: a
-/// random split, and every node has a label.
+/// An npy folder: edge_index.npy int [2, E], taken as it is; edge_weights.npy [E] and
+/// edge_features.npy [E, F], or none; features.npz (CSR), features.npy or x.npy, or none; labels of
+/// nodes (labels.npy or y.npy), edges (edge_labels.npy) or graphs (graph_labels.npy) as for
+/// class_labels, entry_labels or number_labels, -1 or nan if missing (without them there may be no
+/// masks); graph_offsets.npy int [G + 1] of a set of graphs;
+/// {train,val,test}_mask[_NAME].npy bool [T] or [T, S], a row a label; meta.json; its name, task,
+/// metric, class_names, num_nodes, num_edges, num_features and num_classes are used. Without any
+/// masks: a random split, and every target has a label.
 Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   const Meta meta = read_meta(folder);
   Dataset dataset;
   dataset.name = meta.name.value_or(name_of_path(folder));
-  dataset.class_names = meta.class_names;
 
   const fs::path features = file_of(folder, {"features.npz", "features.npy", "x.npy"});
   if (!features.empty()) read_features(features, dataset);
-  const fs::path labels = file_of(folder, {"labels.npy", "y.npy"});
+  read_graph_offsets(dataset, folder / "graph_offsets.npy");
+  const std::optional<Task> task = options.task ? options.task : meta.task;
+  const LabelFile labels = label_file(folder, task);
   at::Tensor has_label;
-  if (!labels.empty()) {
-    const NodeLabels read = read_labels(meta, labels, options);
-    set_labels(dataset, read);
-    has_label = read.has_label;
+  if (labels.path.empty()) {
+    check_without_labels(folder, options);
   } else {
-    set_unlabelled(dataset, meta, folder, options);
+    const TargetLabels read = read_labels(labels.target, task, meta, labels.path);
+    dataset.target = labels.target;
+    dataset.labels = read.labels;
+    dataset.num_classes = read.num_classes;
+    dataset.class_names = meta.class_names;
+    has_label = read.has_label;
   }
-  dataset.metric = meta.metric.value_or(usual_metric(dataset.task()));
+  set_num_nodes(dataset, meta, folder);
+  dataset.metric = meta.metric.value_or(usual_metric(dataset.task().labels));
   require(features.empty() ||
               (dataset.features.dim() == 2 && dataset.features.size(0) == dataset.num_nodes),
           features.string(), "expected shape [{}, F], got {}", dataset.num_nodes,
           features.empty() ? "" : shape_text(dataset.features));
   read_edges(dataset, folder / "edge_index.npy");
   read_edge_weights(dataset, folder / "edge_weights.npy");
+  read_edge_features(dataset, folder / "edge_features.npy");
   check_count(meta.num_nodes, dataset.num_nodes, "nodes", folder);
   check_count(meta.num_edges, dataset.num_edges(), "directed edges", folder);
   check_count(meta.num_features, dataset.num_features(), "features", folder);
-  if (has_label.defined()) read_splits(dataset, has_label, labels, options);
+  if (!has_label.defined()) return dataset;
+  require(has_label.size(0) == dataset.num_targets(), labels.path.string(), "{} rows for {} {}s",
+          has_label.size(0), dataset.num_targets(), name_of(TaskTargets{}, dataset.target));
+  read_splits(dataset, has_label, labels.path, options);
   return dataset;
 }
 

@@ -75,7 +75,7 @@ Dataset read_gnn_benchmark(const fs::path& path, const LoadOptions& options) {
   dataset.name = name_of(file);
   const bool sparse_labels = file.contains("labels_indices");
   const std::string where = file.where(sparse_labels ? "labels_*" : "labels");
-  const NodeLabels labels = node_labels(
+  const TargetLabels labels = class_labels(
       sparse_labels ? read_sparse_labels(file) : file.numbers("labels"), std::nullopt, where);
   require(labels.has_label.all().item<bool>(), where, "node {} has the negative label {}",
           labels.labels.argmin().item<std::int64_t>(), kNoLabel);
@@ -113,8 +113,8 @@ Dataset read_heterophilous(const fs::path& path, const LoadOptions& options) {
   refuse_named_split(options, file.path());
   Dataset dataset;
   dataset.name = name_of(file);
-  const NodeLabels labels =
-      node_labels(file.numbers("node_labels"), std::nullopt, file.where("node_labels"));
+  const TargetLabels labels =
+      class_labels(file.numbers("node_labels"), std::nullopt, file.where("node_labels"));
   set_labels(dataset, labels);
   dataset.metric = dataset.num_classes == 2 ? Metric::kRocAuc : Metric::kAccuracy;
   dataset.features = read_matrix(file, "node_features");

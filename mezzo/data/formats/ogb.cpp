@@ -64,8 +64,8 @@ class OgbSource : public GraphSource {
     return {.name = name_of_path(folder_),
             .num_nodes = counts().num_nodes,
             .num_features = num_features(),
-            .metric = task_of(labels().labels) == Task::kNodeClasses ? Metric::kRocAuc
-                                                                     : Metric::kAccuracy};
+            .metric = label_kind_of(labels().labels) == LabelKind::kClasses ? Metric::kRocAuc
+                                                                            : Metric::kAccuracy};
   }
 
   void edges(const TakeEdges& take) override {
@@ -78,7 +78,7 @@ class OgbSource : public GraphSource {
     pieces.finish();
   }
 
-  NodeLabels labels() override {
+  TargetLabels labels() override {
     if (!labels_) labels_ = read_labels();
     return *labels_;
   }
@@ -101,7 +101,7 @@ class OgbSource : public GraphSource {
   virtual OgbCounts read_counts() const = 0;
   virtual std::int64_t num_features() = 0;
   virtual void for_each_edge(const TakeEdge& edge) = 0;
-  virtual NodeLabels read_labels() = 0;
+  virtual TargetLabels read_labels() = 0;
 
   const OgbCounts& counts() {
     if (counts_) return *counts_;
@@ -157,7 +157,7 @@ class OgbSource : public GraphSource {
   std::string split_;
   std::function<void()> on_lines_;
   std::optional<OgbCounts> counts_;
-  std::optional<NodeLabels> labels_;
+  std::optional<TargetLabels> labels_;
 };
 
 /// raw/*.csv.gz
@@ -203,7 +203,7 @@ class OgbTextSource : public OgbSource {
     for_each_row(raw() / "edge.csv.gz", counts().num_edges, on_lines(), read);
   }
 
-  NodeLabels read_labels() override {
+  TargetLabels read_labels() override {
     const fs::path path = raw() / "node-label.csv.gz";
     std::vector<std::int64_t> values;
     std::vector<std::uint8_t> entries;
@@ -224,9 +224,9 @@ class OgbTextSource : public OgbSource {
     for_each_row(path, counts().num_nodes, on_lines(), read);
     if (width > 1) {
       const at::Tensor rows = at::tensor(entries, at::kByte).view({counts().num_nodes, -1});
-      return node_entries(rows, path.string());
+      return entry_labels(rows, path.string());
     }
-    return node_labels(at::tensor(values, at::kLong), std::nullopt, path.string());
+    return class_labels(at::tensor(values, at::kLong), std::nullopt, path.string());
   }
 
  private:
@@ -273,13 +273,13 @@ class OgbBinarySource : public OgbSource {
     for_each_edge_of_array(open, counts().num_nodes, edge);
   }
 
-  NodeLabels read_labels() override {
+  TargetLabels read_labels() override {
     const NpzFile file(raw() / "node-label.npz");
     const std::string where = file.where("node_label");
     at::Tensor array = file.numbers("node_label");
     require(array.dim() <= 2 && array.dim() >= 1 && array.size(0) == counts().num_nodes, where,
             "expected shape [{0}, 1] or [{0}, C], got {1}", counts().num_nodes, shape_text(array));
-    if (array.dim() == 2 && array.size(1) > 1) return node_entries(array, where);
+    if (array.dim() == 2 && array.size(1) > 1) return entry_labels(array, where);
     array = array.to(at::kDouble).reshape(-1).contiguous();
     const auto* value = array.const_data_ptr<double>();
     std::vector<std::int64_t> values(static_cast<std::size_t>(array.numel()), kNoLabel);
@@ -289,7 +289,7 @@ class OgbBinarySource : public OgbSource {
               "node {} has label {}, expected an integer that is at least 0", i, value[i]);
       values[i] = static_cast<std::int64_t>(value[i]);
     }
-    return node_labels(at::tensor(values, at::kLong), std::nullopt, where);
+    return class_labels(at::tensor(values, at::kLong), std::nullopt, where);
   }
 
  private:

@@ -181,7 +181,7 @@ Dataset read_planetoid(const fs::path& folder, const std::string& name,
   at::Tensor labels = at::zeros({num_nodes}, at::kLong);
   labels.narrow(0, 0, num_first).copy_(parts.ally);
   labels.index_put_({test_ids}, parts.ty);
-  set_labels(dataset, node_labels(labels, parts.num_classes, parts.test_where));
+  set_labels(dataset, class_labels(labels, parts.num_classes, parts.test_where));
   dataset.features = assemble_features(parts, num_nodes);
   set_undirected_edges(dataset, parts.graph.edges, parts.graph_where);
 

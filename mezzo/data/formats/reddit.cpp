@@ -33,7 +33,7 @@ class RedditSource : public GraphSource {
     take_rows_of_array(NpyStream(data_, "feature"), num_nodes(), take);
   }
 
-  NodeLabels labels() override {
+  TargetLabels labels() override {
     if (labels_) return *labels_;
     const NpzFile file(data_);
     const std::string where = file.where("label");
@@ -42,7 +42,7 @@ class RedditSource : public GraphSource {
     require((array.dim() == 1 || column) && array.numel() == num_nodes(), where,
             "expected shape [{0}] or [{0}, 1], got {1}", num_nodes(), shape_text(array));
     require(array.min().item<std::int64_t>() >= 0, where, "a negative label");
-    labels_ = node_labels(array, std::nullopt, where);
+    labels_ = class_labels(array, std::nullopt, where);
     return *labels_;
   }
 
@@ -70,7 +70,7 @@ class RedditSource : public GraphSource {
 
   std::filesystem::path folder_, graph_, data_;
   std::optional<std::int64_t> num_nodes_;
-  std::optional<NodeLabels> labels_;
+  std::optional<TargetLabels> labels_;
 };
 
 }  // namespace

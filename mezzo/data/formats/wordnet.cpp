@@ -279,8 +279,8 @@ Dataset read_wordnet(const fs::path& folder, const LoadOptions& options) {
   Dataset dataset;
   dataset.name = "wordnet";
   set_labels(dataset,
-             node_labels(at::tensor(synsets.labels, at::kLong),
-                         static_cast<std::int64_t>(kLexicographerFiles.size()), folder.string()));
+             class_labels(at::tensor(synsets.labels, at::kLong),
+                          static_cast<std::int64_t>(kLexicographerFiles.size()), folder.string()));
   dataset.class_names.assign(kLexicographerFiles.begin(), kLexicographerFiles.end());
   set_undirected_edges(dataset, resolve_pointers(synsets, folder.string()), folder.string());
   dataset.features = bag_of_words(synsets.glosses, folder.string());

@@ -43,7 +43,7 @@ class DatasetSource : public GraphSource {
     }
   }
 
-  NodeLabels labels() override {
+  TargetLabels labels() override {
     return {.labels = dataset_.labels, .has_label = {}, .num_classes = dataset_.num_classes};
   }
 
@@ -112,7 +112,7 @@ Dataset read_all(GraphSource& source, const LoadOptions& options, const std::str
   dataset.num_nodes = header.num_nodes;
   dataset.class_names = header.class_names;
   dataset.metric = header.metric;
-  const NodeLabels labels = source.labels();
+  const TargetLabels labels = source.labels();
   dataset.num_classes = labels.num_classes;
   require_labels(dataset, options);
   if (dataset.num_classes > 0) {

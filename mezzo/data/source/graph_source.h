@@ -48,7 +48,7 @@ class MEZZO_API GraphSource {
   /// [n, F], strided.
   using TakeRows = std::function<void(const at::Tensor& rows)>;
   virtual void features(const TakeRows& /*take*/) {}
-  virtual NodeLabels labels() { return {}; }
+  virtual TargetLabels labels() { return {}; }
   /// bool [N, S] each. nullopt: the data have no split, and either every node has a label (or an
   /// entry) or no node has.
   struct Masks {

@@ -224,7 +224,7 @@ void SplitBuilder::refuse(std::int64_t node, const std::string& where) const {
                          role_name(roles_[static_cast<std::size_t>(node)]));
 }
 
-void require_all_labelled(const NodeLabels& labels, const std::string& where) {
+void require_all_labelled(const TargetLabels& labels, const std::string& where) {
   if (labels.num_classes == 0 || labels.has_label.all().item<bool>()) return;
   const at::Tensor without = labels.has_label.logical_not().nonzero();
   detail::raise<IoError>("{}: node {} has no label, and no split excludes it", where,

@@ -172,6 +172,6 @@ class SplitBuilder {
 
 /// Throws IoError if a node has no label. For data without a split: the random split uses
 /// every node.
-void require_all_labelled(const NodeLabels& labels, const std::string& where);
+void require_all_labelled(const TargetLabels& labels, const std::string& where);
 
 }  // namespace mezzo::data

@@ -198,7 +198,7 @@ at::Tensor inference(nn::Model model, const Topology& graph, const at::Tensor& x
   const nn::EvaluationMode evaluation(*model);
   if (graph.num_dst() <= options.batch_size || kind == nn::ModelKind::kSgc) {
     const at::Tensor moved = weight.defined() ? weight.to(device) : weight;
-    return model->forward({graph.to(device), moved}, runner.in_model_dtype(x)).to(at::kCPU);
+    return model->forward_layers({graph.to(device), moved}, runner.in_model_dtype(x)).to(at::kCPU);
   }
   return runner.in_batches(graph, x, options.batch_size);
 }

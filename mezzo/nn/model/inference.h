@@ -20,10 +20,11 @@ struct InferenceOptions {
 };
 
 /// Returns the logits of all nodes from all their in-neighbours: the result of model(graph, x) in
-/// evaluation mode, up to rounding. Runs layer by layer in batches of `batch_size` nodes. CPU
-/// memory holds the outputs of two layers and, for each node, 4 bytes (8 with int64 ids) and two
-/// degrees; the device holds the in-neighbours of one batch (kMlp: its nodes). Graphs of at most
-/// batch_size nodes, and kSgc models, whose only layer does all hops, run on the device as a whole.
+/// evaluation mode, up to rounding; of a model with a head the rows that its forward_head() takes.
+/// Runs layer by layer in batches of `batch_size` nodes. CPU memory holds the outputs of two layers
+/// and, for each node, 4 bytes (8 with int64 ids) and two degrees; the device holds the
+/// in-neighbours of one batch (kMlp: its nodes). Graphs of at most batch_size nodes, and kSgc
+/// models, whose only layer does all hops, run on the device as a whole.
 ///
 /// graph: a Graph or Topology of one set of nodes; it and x are not moved, and are best on the CPU.
 /// x: floating [N, in], strided (may be memory-mapped: reads only the rows of a batch) or sparse

@@ -140,6 +140,15 @@ void ModelImpl::reset() {
   if (!options.activation) options.activation = default_activation(options.kind);
   std::int64_t width = options.in_features;
   for (std::int64_t i = 0; i < count_layers(options); ++i) width = add_layer(i, width);
+  head_ = nullptr;
+  if (options.target != TaskTarget::kNode) {
+    head_ = register_module("head", Head(width, options.out_features,
+                                         {.hidden_features = options.hidden_features,
+                                          .target = options.target,
+                                          .edge_features = options.edge_features,
+                                          .readout = options.readout,
+                                          .dropout = options.dropout}));
+  }
   check_keep_float32();
 }
 
@@ -162,7 +171,7 @@ ModelImpl& ModelImpl::operator=(const ModelImpl&) = default;
 ModelImpl::~ModelImpl() = default;
 
 std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) {
-  const bool last = index + 1 == count_layers(options);
+  const bool last = index + 1 == count_layers(options) && options.target == TaskTarget::kNode;
   const std::string number = std::to_string(index);
   detail::LayerModule layer_module =
       detail::make_layer(options, {.in_features = in_features, .last = last});
@@ -284,7 +293,7 @@ at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology
   if (received_offset.defined()) check_received_offset(layer, topology, received_offset);
   layer.check_float32_parts();
   const at::Tensor h = run_layer(layer, topology, x, edge_weight, received_offset);
-  return index + 1 < num_layers() ? options.activation(h) : h;
+  return index + 1 < num_layers() || head_ ? options.activation(h) : h;
 }
 
 void ModelImpl::check_blocks(const Blocks& blocks) const {
@@ -309,6 +318,20 @@ void ModelImpl::check_blocks(const Blocks& blocks) const {
 }
 
 at::Tensor ModelImpl::forward(ModelInput input, const at::Tensor& x) {
+  const HeadTargets* const targets = input.targets();
+  return forward_head(forward_layers(std::move(input), x), targets);
+}
+
+at::Tensor ModelImpl::forward_head(const at::Tensor& h, const HeadTargets* targets) {
+  MEZZO_CHECK(head_.is_empty() == (targets == nullptr),
+              "{}: expected targets for a model of edges or graphs only, got {}", kModelName,
+              targets == nullptr ? "none" : "some");
+  if (head_.is_empty()) return h;
+  return run(keeps_float32("head"), h,
+             [&](const at::Tensor& rows) { return head_->forward(rows, *targets); });
+}
+
+at::Tensor ModelImpl::forward_layers(ModelInput input, const at::Tensor& x) {
   const Blocks* blocks = input.blocks();
   if (blocks != nullptr) {
     check_blocks(*blocks);

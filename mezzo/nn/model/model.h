@@ -19,6 +19,7 @@
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/layer.h"
+#include "mezzo/nn/model/head.h"
 #include "mezzo/nn/normalization.h"
 #include "mezzo/sampling/blocks/block.h"
 
@@ -86,11 +87,15 @@ struct ModelOptions {
   std::int64_t hidden_features = 16;  ///< width of hidden layers; kGat: of each head; kGin: also
                                       ///< of the hidden layer of each MLP; kSgc: unused
   std::int64_t out_features = 0;
-  std::int64_t num_layers = 2;   ///< kSgc: hops of the single layer
-  std::int64_t num_heads = 8;    ///< kGat: in hidden layers, concatenated
-  double dropout = 0.5;          ///< on the input of every layer, in [0, 1); while training
-  double attention_dropout = 0;  ///< kGat; must be 0 for other kinds
-  Activation activation = {};    ///< after every layer but the last; empty: ReLU, for kGat ELU
+  /// What has outputs. kEdge, kGraph: the layers are all of hidden width, and a Head follows them.
+  TaskTarget target = TaskTarget::kNode;
+  std::int64_t edge_features = 0;      ///< kEdge: of the edges that have outputs, read by the head
+  ReduceOp readout = ReduceOp::kMean;  ///< kGraph: one of Readouts
+  std::int64_t num_layers = 2;         ///< kSgc: hops of the single layer
+  std::int64_t num_heads = 8;          ///< kGat: in hidden layers, concatenated
+  double dropout = 0.5;                ///< on the input of every layer, in [0, 1); while training
+  double attention_dropout = 0;        ///< kGat; must be 0 for other kinds
+  Activation activation = {};  ///< after every layer but the last; empty: ReLU, for kGat ELU
   Normalization normalization = Normalization::kNone;  ///< before the activation
   /// Creates batch normalization with the names, shapes and dtypes of BatchNorm1d's parameters and
   /// buffers; empty: libtorch's BatchNorm1d. See dist::sync_batch_normalization().
@@ -99,9 +104,9 @@ struct ModelOptions {
   std::int64_t num_output_heads = 1;          ///< kGat: in the last layer, averaged
   Aggregator aggregator = Aggregator::kMean;  ///< kSage: one of SageAggregators
   bool allow_zero_in_degree = false;  ///< kGcn, kGat, kSgc: if false, such nodes are an error
-  /// Submodules (`layer0`, `norm0`, `skip0`, ...) that compute in float32 inside an autocast
-  /// region: their input is cast to float32; a layer includes its dropout. Their parameters must be
-  /// float32: after model->to(torch::kBFloat16), convert them back.
+  /// Submodules (`layer0`, `norm0`, `skip0`, ..., `head`) that compute in float32 inside an
+  /// autocast region: their input is cast to float32; a layer includes its dropout. Their
+  /// parameters must be float32: after model->to(torch::kBFloat16), convert them back.
   std::vector<std::string> keep_float32 = {};
 };
 
@@ -123,6 +128,12 @@ class ModelInput {
   ModelInput(const Blocks& blocks, std::string edge_weights)
       : blocks_(&blocks), edge_weights_(std::move(edge_weights)) {}
 
+  /// The same with what the outputs are for, which must outlive the result.
+  ModelInput with_targets(const HeadTargets& targets) && {
+    targets_ = &targets;
+    return std::move(*this);
+  }
+
   /// The structure for all layers; nullptr if the input is Blocks.
   const Topology* topology() const { return topology_; }
   /// The blocks, input layer first; nullptr if the input is one structure.
@@ -134,12 +145,15 @@ class ModelInput {
   const std::string& edge_weights() const { return edge_weights_; }
   /// The edge weights of the one structure; undefined: none.
   const at::Tensor& edge_weight() const { return edge_weight_; }
+  /// What the head reads; nullptr: there is none.
+  const HeadTargets* targets() const { return targets_; }
 
  private:
   const Topology* topology_ = nullptr;
   const Blocks* blocks_ = nullptr;
   std::string edge_weights_;
   at::Tensor edge_weight_;
+  const HeadTargets* targets_ = nullptr;
 };
 
 /// Runs layer `index` of a module. x: [num_src, ...], the rows of the sources of `topology`; the
@@ -148,8 +162,8 @@ using LayerForward =
     std::function<at::Tensor(std::int64_t index, const Topology& topology, const at::Tensor& x)>;
 
 /// A stack of layers of one kind: dropout, layer, normalization, skip, activation; the last layer
-/// has no normalization and no activation. Submodules `layer0`, `norm0`, `skip0`, ... A module of
-/// your own is the submodule `own`.
+/// has no normalization and no activation, unless a Head follows. Submodules `layer0`, `norm0`,
+/// `skip0`, ..., `head`. A module of your own is the submodule `own`.
 class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
  public:
   /// Throws InvalidArgument unless the sizes and counts are positive, the dropouts are in [0, 1)
@@ -171,7 +185,8 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   /// Block, whose destinations are the first num_dst sources; or Blocks, one for each layer, where
   /// the destinations of a block are the sources of the next. x: [num_src, in] for the sources of
   /// the first block, strided or sparse CSR, on the input's device. Returns the logits [num_dst,
-  /// out] of the destinations of the last block. Dropout draws from libtorch's generator.
+  /// out] of the destinations of the last block; with a head those of the input's targets, whose
+  /// rows of nodes are these destinations. Dropout draws from libtorch's generator.
   /// The only column of a Graph or Block that is read is the one that the input names as edge
   /// weights, floating [num_edges]: factors for the mean over the edges of the block, such as
   /// BlockLoader writes for layer_sizes. Do not name the "edge_weights" of a LABOR block: those are
@@ -181,6 +196,10 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   /// of a module of your own that returns another number of rows, the last one also of columns
   /// unless options.out_features is 0.
   at::Tensor forward(ModelInput input, const at::Tensor& x);
+  /// The first part of forward(): what the last layer returns.
+  at::Tensor forward_layers(ModelInput input, const at::Tensor& x);
+  /// The second part, which is the identity without a head. h: the rows of nodes.
+  at::Tensor forward_head(const at::Tensor& h, const HeadTargets* targets);
 
   /// The number of layers, and so of the Blocks that forward() takes; kSgc: 1.
   std::int64_t num_layers() const;
@@ -213,6 +232,7 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   at::Tensor run_own_layer(std::int64_t index, const Topology& topology, const at::Tensor& x);
 
   std::vector<Layer> layers_;
+  Head head_{nullptr};
   LayerForward own_layer_;  // kOwn
 };
 

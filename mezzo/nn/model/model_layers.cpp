@@ -69,11 +69,11 @@ LayerModule make_gin(const ModelOptions& options, Place place) {
 }
 
 LayerModule make_sgc(const ModelOptions& options, Place place) {
-  SGConv layer(place.in_features, options.out_features,
+  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
+  SGConv layer(place.in_features, out,
                {.k = options.num_layers, .allow_zero_in_degree = options.allow_zero_in_degree});
   return {layer.ptr(),
-          [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); },
-          options.out_features};
+          [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); }, out};
 }
 
 LayerModule make_linear(const ModelOptions& options, Place place) {

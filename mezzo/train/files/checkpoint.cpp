@@ -33,6 +33,7 @@ json config_and_data(const TrainOptions& options, const Dataset& dataset) {
                     {"edges", facts.num_edges},
                     {"features", facts.num_features},
                     {"feature-dtype", c10::toString(dataset.features.scalar_type())},
+                    {"edge-features", facts.num_edge_features},
                     {"classes", facts.num_classes},
                     {"task", name_of(Tasks{}, facts.task)},
                     {"metric", metric_name(facts.metric)}};
@@ -40,6 +41,7 @@ json config_and_data(const TrainOptions& options, const Dataset& dataset) {
     config["data"]["targets"] = tensor_hash(dataset.labels);
     config["data"]["training-nodes"] = tensor_hash(dataset.train_masks);
     config["data"]["edge-weights"] = edge_weights_sum(dataset.edge_weights);
+    config["data"]["edge-values"] = tensor_hash(dataset.edge_features);
   }
   return json::parse(json_line(config));  // as it will be read
 }
@@ -97,9 +99,10 @@ DatasetFacts read_facts(const json& config) {
                      .num_edges = read_fact<std::int64_t>(data, "edges"),
                      .num_features = read_fact<std::int64_t>(data, "features"),
                      .num_classes = read_fact<std::int64_t>(data, "classes"),
+                     .num_edge_features = read_fact<std::int64_t>(data, "edge-features"),
                      .task = parse(Tasks{}, "task", read_fact<std::string>(data, "task")),
                      .metric = parse(Metrics{}, "metric", read_fact<std::string>(data, "metric"))};
-  if (facts.num_features < 1 || facts.num_classes < 1) {
+  if (facts.num_features < 1 || facts.num_classes < 1 || facts.num_edge_features < 0) {
     detail::raise<IoError>("expected features and classes, got {} and {}", facts.num_features,
                            facts.num_classes);
   }
@@ -107,7 +110,7 @@ DatasetFacts read_facts(const json& config) {
 }
 
 NumberScale read_scale(CheckpointReader& reader, const DatasetFacts& facts) {
-  if (facts.task != Task::kNodeRegression) return {};
+  if (facts.task.labels != LabelKind::kNumbers) return {};
   const std::vector<at::Tensor> scale = reader.tensors("number_scale");
   const auto fits = [&](const at::Tensor& numbers) {
     return numbers.dim() == 1 && numbers.numel() == facts.num_classes &&
@@ -128,7 +131,7 @@ double min_weights(const nn::ModelOptions& model) {
   auto in = static_cast<double>(model.in_features);
   double count = 0;
   for (std::int64_t i = 0; i < num_layers; ++i) {
-    const bool last = i + 1 == num_layers;
+    const bool last = i + 1 == num_layers && model.target == TaskTarget::kNode;
     double out = last ? static_cast<double>(model.out_features) : hidden;
     if (is_gat) out *= static_cast<double>(last ? model.num_output_heads : model.num_heads);
     count += is_gin ? hidden * (in + out) : in * out;  // gin: an MLP of one hidden layer
@@ -143,8 +146,7 @@ void check_size(const Checkpoint& checkpoint) {
   for (const at::Tensor& weight : checkpoint.best_weights) {
     stored += static_cast<double>(weight.numel());
   }
-  const double needed = min_weights(
-      model_options(checkpoint.options, checkpoint.data.num_features, checkpoint.data.num_classes));
+  const double needed = min_weights(model_options(checkpoint.options, checkpoint.data));
   if (needed > stored) {
     detail::raise<IoError>(
         "the options describe a model of {:.0f} weights or more, the file has {:.0f}", needed,
@@ -155,13 +157,17 @@ void check_size(const Checkpoint& checkpoint) {
 }  // namespace
 
 DatasetFacts facts_of(const Dataset& dataset) {
-  return {.name = dataset.name,
-          .num_nodes = dataset.part ? dataset.part->num_nodes : dataset.num_nodes,
-          .num_edges = dataset.part ? dataset.part->num_edges : dataset.num_edges(),
-          .num_features = dataset.num_features(),
-          .num_classes = dataset.num_classes,
-          .task = dataset.task(),
-          .metric = dataset.metric};
+  return {
+      .name = dataset.name,
+      .num_nodes = dataset.part ? dataset.part->num_nodes : dataset.num_nodes,
+      .num_edges = dataset.part ? dataset.part->num_edges : dataset.num_edges(),
+      .num_features = dataset.num_features(),
+      .num_classes = dataset.num_classes,
+      .num_edge_features = dataset.target == TaskTarget::kEdge && dataset.edge_features.defined()
+                               ? dataset.edge_features.size(1)
+                               : 0,
+      .task = dataset.task(),
+      .metric = dataset.metric};
 }
 
 Checkpoint read_checkpoint(const std::string& path) {
@@ -202,10 +208,7 @@ void check_resumable(const std::string& path, const TrainOptions& written,
 void init_from_checkpoint(const std::string& path, const nn::ModelOptions& options,
                           torch::nn::Module& model) {
   const Checkpoint checkpoint = read_checkpoint(path);
-  check_shape(
-      path,
-      model_options(checkpoint.options, checkpoint.data.num_features, checkpoint.data.num_classes),
-      options);
+  check_shape(path, model_options(checkpoint.options, checkpoint.data), options);
   check_weights(path, checkpoint.names, checkpoint.best_weights, model);
   restore_weights(model, checkpoint.best_weights);
 }
@@ -220,10 +223,8 @@ TrainedModel load_checkpoint(const std::string& path, nn::Model model, at::Devic
       .options = checkpoint.options, .data = checkpoint.data, .epoch = checkpoint.best_epoch};
   trained.options.device = device;
   try {
-    trained.model = make_model(checkpoint.options,
-                               model_options(checkpoint.options, checkpoint.data.num_features,
-                                             checkpoint.data.num_classes),
-                               std::move(model));
+    trained.model = make_model(
+        checkpoint.options, model_options(checkpoint.options, checkpoint.data), std::move(model));
     check_weights("checkpoint", checkpoint.names, checkpoint.best_weights, *trained.model);
   } catch (const InvalidArgument& error) {
     detail::raise<IoError>("{}: {}", path, error.what());

@@ -88,6 +88,9 @@ constexpr nn::ModelKinds words(nn::ModelKind /*kind*/) {
 constexpr nn::Normalizations words(nn::Normalization /*kind*/) {
   return {};
 }
+constexpr nn::Readouts words(ReduceOp /*kind*/) {
+  return {};
+}
 constexpr OptimizerKinds words(OptimizerKind /*kind*/) {
   return {};
 }
@@ -270,6 +273,8 @@ inline const std::tuple kTraining = {
           {.applies = is_not_sgc, .why_not = kSgcIsOneLayer, .in_recipe = true, .of_kinds = true}),
     field("skip", &TrainOptions::skip, Group::kModel, "Add each layer's input to its output",
           {.in_recipe = true, .of_kinds = true}),
+    field("readout", &TrainOptions::readout, Group::kModel,
+          "Labels of graphs: what joins the rows of a graph's nodes", {.of_kinds = true}),
     field("self-loops", &TrainOptions::self_loops, Group::kModel,
           "Give every node one edge to itself (default: on for gcn, gat and sgc)",
           {.applies = is_not_mlp, .why_not = "mlp uses no edges"}),

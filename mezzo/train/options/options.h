@@ -118,7 +118,8 @@ struct TrainOptions {
   std::optional<double> attention_dropout = {};   ///< gat: in [0, 1), 0 by default
   /// Only with two layers or more; not sgc.
   nn::Normalization normalization = nn::Normalization::kNone;
-  bool skip = false;  ///< residual connections
+  bool skip = false;                   ///< residual connections
+  ReduceOp readout = ReduceOp::kMean;  ///< of labels of graphs: one of nn::Readouts
 
   std::int64_t epochs = 200;    ///< >= 1
   double learning_rate = 0.01;  ///< > 0, within check_rates

@@ -10,42 +10,36 @@ namespace {
 
 class FullGraphSteps : public EpochSteps {
  public:
-  FullGraphSteps(const Problem& problem, TrainingNodes nodes, const TrainOptions& options)
-      : problem_(problem), nodes_(std::move(nodes)), options_(options) {}
+  FullGraphSteps(FullGraphLoss loss, const TrainOptions& options)
+      : loss_(std::move(loss)), options_(options) {}
 
   std::int64_t num_batches() const override { return 1; }
   void begin(std::int64_t /*epoch*/, std::int64_t /*batch*/) override {}
-  StepResult next(TrainState& state) override {
-    return train_step(state, problem_, nodes_, options_);
-  }
+  StepResult next(TrainState& state) override { return train_step(state, loss_, options_); }
 
  private:
-  const Problem& problem_;
-  TrainingNodes nodes_;
+  FullGraphLoss loss_;
   const TrainOptions& options_;
 };
 
 /// The full-graph step as a CUDA graph.
 class CapturedSteps : public EpochSteps {
  public:
-  CapturedSteps(const Problem& problem, TrainingNodes nodes, const TrainOptions& options)
-      : problem_(problem), nodes_(std::move(nodes)), options_(options) {}
+  CapturedSteps(FullGraphLoss loss, const TrainOptions& options)
+      : loss_(std::move(loss)), options_(options) {}
 
   std::int64_t num_batches() const override { return 1; }
   void begin(std::int64_t /*epoch*/, std::int64_t /*batch*/) override {}
   StepResult next(TrainState& state) override {
     if (!step_) {
-      const auto queue = [this, &state] {
-        return queue_train_step(state, problem_, nodes_, options_);
-      };
+      const auto queue = [this, &state] { return queue_train_step(state, loss_, options_); };
       step_.emplace(queue, amp::CapturedStepOptions{.device = options_.device});
     }
     return read_step(step_->replay());
   }
 
  private:
-  const Problem& problem_;
-  TrainingNodes nodes_;
+  FullGraphLoss loss_;
   const TrainOptions& options_;
   std::optional<amp::CapturedStep> step_;
 };
@@ -54,15 +48,14 @@ class CapturedSteps : public EpochSteps {
 
 std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Dataset& dataset,
                                              const TrainOptions& options, Ranks& ranks) {
-  TrainingNodes nodes = training_nodes(problem, dataset, options);
-  nodes = dataset.part ? ranks.padded(nodes) : ranks.share_of(nodes, options.seed);
+  TrainingRows rows = training_rows(problem, dataset, options);
+  rows = dataset.part ? ranks.padded(rows) : ranks.share_of(rows, options.seed);
   if (options.sampling) {
-    return make_sampled_steps(problem, nodes, options, ranks.sampler_seed(options.seed));
+    return make_sampled_steps(problem, rows, options, ranks.sampler_seed(options.seed));
   }
-  if (options.capture) {
-    return std::make_unique<CapturedSteps>(problem, std::move(nodes), options);
-  }
-  return std::make_unique<FullGraphSteps>(problem, std::move(nodes), options);
+  FullGraphLoss loss(problem, std::move(rows), options.loss);
+  if (options.capture) return std::make_unique<CapturedSteps>(std::move(loss), options);
+  return std::make_unique<FullGraphSteps>(std::move(loss), options);
 }
 
 }  // namespace mezzo

@@ -37,7 +37,7 @@ std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Datas
                                              const TrainOptions& options, Ranks& ranks);
 
 /// Part of make_epoch_steps(), for options with sampling. seed: of the sampler.
-std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingNodes& nodes,
+std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingRows& nodes,
                                                const TrainOptions& options, std::uint64_t seed);
 
 }  // namespace mezzo

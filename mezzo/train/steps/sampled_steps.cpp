@@ -219,7 +219,7 @@ class LoaderSteps : public EpochSteps {
 Graph graph_of(const Problem& problem) {
   Graph graph(problem.topology);
   graph.ndata()[kFeatureColumn] = problem.features;
-  graph.ndata()[kLabelColumn] = problem.targets;
+  graph.ndata()[kLabelColumn] = problem.loss_labels;
   graph.ndata()[kTrainColumn] = problem.masks.train;
   if (problem.node_ids.defined()) graph.ndata()[kIdColumn] = problem.node_ids;
   return graph;
@@ -340,7 +340,7 @@ std::shared_ptr<Batches<SubgraphBatch>> saint_loader(const Graph& graph,
 
 }  // namespace
 
-std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingNodes& nodes,
+std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingRows& nodes,
                                                const TrainOptions& options, std::uint64_t seed) {
   const Graph graph = graph_for_sampling(graph_of(problem), options);
   const SamplerKind sampler = options.sampling->sampler;

@@ -10,12 +10,12 @@
 
 namespace mezzo {
 
-TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
-                             const TrainOptions& options) {
+TrainingRows training_rows(const Problem& problem, const Dataset& dataset,
+                           const TrainOptions& options) {
   const at::Tensor rows = problem.masks.train.nonzero().squeeze(1);
-  MEZZO_CHECK(rows.numel() > 0, "dataset {}: split {} has no training nodes", dataset.name,
-              options.split_index);
-  return {.rows = rows, .labels = problem.targets.index_select(0, rows)};
+  MEZZO_CHECK(rows.numel() > 0, "dataset {}: split {} has no training {}s", dataset.name,
+              options.split_index, name_of(TaskTargets{}, problem.task.target));
+  return {.rows = rows, .labels = problem.loss_labels.index_select(0, rows)};
 }
 
 at::Tensor scaled_backward(amp::Precision precision, at::Device device, amp::GradScaler& scaler,
@@ -42,14 +42,25 @@ at::Tensor backward_of(TrainState& state, const TrainOptions& options,
   return value.detach();
 }
 
-at::Tensor full_graph_loss(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
-                           LossKind loss) {
-  const at::Tensor logits =
-      state.model->forward({problem.topology, problem.edge_weight}, problem.features);
-  return loss_of(logits.index_select(0, nodes.rows), nodes.labels, loss);
+}  // namespace
+
+FullGraphLoss::FullGraphLoss(const Problem& problem, TrainingRows rows, LossKind loss)
+    : problem_(problem), rows_(std::move(rows)), loss_(loss) {
+  if (problem.task.target == TaskTarget::kEdge) {
+    edges_ = problem.head_targets.edges_at(rows_.rows);
+  }
 }
 
-}  // namespace
+at::Tensor FullGraphLoss::operator()(nn::Model& model) const {
+  nn::ModelInput input = full_input(problem_);
+  if (problem_.task.target == TaskTarget::kEdge) {
+    const at::Tensor outputs =
+        model->forward(std::move(input).with_targets(edges_), problem_.features);
+    return loss_of(outputs, rows_.labels, loss_);
+  }
+  const at::Tensor outputs = model->forward(std::move(input), problem_.features);
+  return loss_of(outputs.index_select(0, rows_.rows), rows_.labels, loss_);
+}
 
 at::Tensor finish_step(amp::GradScaler& scaler, const torch::optim::Optimizer& optimizer,
                        const at::Tensor& loss) {
@@ -72,12 +83,11 @@ StepResult read_step(const at::Tensor& numbers) {
           .totals = {.loss_sum = number[0], .weight = 1}};
 }
 
-at::Tensor queue_train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
+at::Tensor queue_train_step(TrainState& state, const FullGraphLoss& loss,
                             const TrainOptions& options) {
-  const at::Tensor loss = backward_of(
-      state, options, [&] { return full_graph_loss(state, problem, nodes, options.loss); });
+  const at::Tensor value = backward_of(state, options, [&] { return loss(state.model); });
   state.scaler.step(*state.optimizer);
-  return finish_step(state.scaler, *state.optimizer, loss);
+  return finish_step(state.scaler, *state.optimizer, value);
 }
 
 StepResult take_step(TrainState& state, const TrainOptions& options, const LossShare& share,
@@ -100,10 +110,8 @@ StepResult take_step(TrainState& state, const TrainOptions& options, const LossS
   return result;
 }
 
-StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
-                      const TrainOptions& options) {
-  return take_step(state, options, {},
-                   [&] { return full_graph_loss(state, problem, nodes, options.loss); });
+StepResult train_step(TrainState& state, const FullGraphLoss& loss, const TrainOptions& options) {
+  return take_step(state, options, {}, [&] { return loss(state.model); });
 }
 
 }  // namespace mezzo

@@ -14,16 +14,16 @@
 
 namespace mezzo {
 
-/// The training nodes and their targets.
-struct TrainingNodes {
+/// The nodes, edges or graphs whose labels are learnt.
+struct TrainingRows {
   at::Tensor rows;    ///< int64 [n], their ids
-  at::Tensor labels;  ///< these rows of Problem::targets
+  at::Tensor labels;  ///< these rows of Problem::loss_labels
 };
 
-/// The training nodes of `problem`, the result of make_problem(dataset, options). Throws
+/// The training rows of `problem`, the result of make_problem(dataset, options). Throws
 /// InvalidArgument if there are none.
-TrainingNodes training_nodes(const Problem& problem, const Dataset& dataset,
-                             const TrainOptions& options);
+TrainingRows training_rows(const Problem& problem, const Dataset& dataset,
+                           const TrainOptions& options);
 
 /// Computes `loss()` (float32, one element) in that precision on `device`, scales it by `scaler`
 /// and runs the backward, which accumulates into the parameters' gradients. Returns the loss,
@@ -64,13 +64,27 @@ StepResult take_step(TrainState& state, const TrainOptions& options, const LossS
                      const std::function<at::Tensor()>& loss,
                      const std::function<void()>& meanwhile = {});
 
-/// take_step() with the loss of all training nodes.
-StepResult train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
-                      const TrainOptions& options);
+/// The loss of all training rows on the full graph.
+class FullGraphLoss {
+ public:
+  /// problem, which must outlive the result. Copies the ends of training edges.
+  FullGraphLoss(const Problem& problem, TrainingRows rows, LossKind loss);
+  /// In the precision of the caller's region; does not synchronise.
+  at::Tensor operator()(nn::Model& model) const;
+
+ private:
+  const Problem& problem_;
+  TrainingRows rows_;
+  LossKind loss_;
+  nn::HeadTargets edges_;  ///< of training edges
+};
+
+/// take_step() with the loss of all training rows.
+StepResult train_step(TrainState& state, const FullGraphLoss& loss, const TrainOptions& options);
 
 /// train_step() of one process, up to the result of finish_step(). Synchronises as GradScaler::step
 /// does.
-at::Tensor queue_train_step(TrainState& state, const Problem& problem, const TrainingNodes& nodes,
+at::Tensor queue_train_step(TrainState& state, const FullGraphLoss& loss,
                             const TrainOptions& options);
 
 }  // namespace mezzo

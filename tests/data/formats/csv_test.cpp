@@ -30,7 +30,7 @@ TEST_F(CsvFolder, is_read_with_its_ids_in_ascending_order) {
 TEST_F(CsvFolder, labels_that_are_no_integers_are_numbers) {
   write("nodes.csv", "id,label,split,f0\n2,1.5,train,1\n5,-2,val,3\n9,,,5\n");
   const Dataset data = read();
-  EXPECT_EQ(data.task(), Task::kNodeRegression);
+  EXPECT_EQ(data.task().labels, LabelKind::kNumbers);
   EXPECT_EQ(data.metric, Metric::kR2);
   EXPECT_EQ(data.num_classes, 1);
   EXPECT_EQ(data.labels.sizes(), (std::vector<std::int64_t>{3, 1}));
@@ -39,15 +39,16 @@ TEST_F(CsvFolder, labels_that_are_no_integers_are_numbers) {
 }
 
 TEST_F(CsvFolder, the_task_says_whether_integers_are_numbers) {
-  const Dataset data = load_dataset(root(), {.task = Task::kNodeRegression});
+  const Dataset data = load_dataset(root(), {.task = Task{.labels = LabelKind::kNumbers}});
   EXPECT_EQ(floats_of(data.labels.nan_to_num(99)), (std::vector<float>{1, 0, 99}));
   EXPECT_THROWS(InvalidArgument, test::fragments("task", "node-class"),
-                load_dataset(root(), {.task = Task::kNodeClasses}));
+                load_dataset(root(), {.task = Task{.labels = LabelKind::kClasses}}));
   write("nodes.csv", "id,label,f0\n2,0.5,1\n5,0,2\n9,0,3\n");
   EXPECT_THROWS(IoError, test::fragments("nodes.csv:2: ", "0.5"),
-                load_dataset(root(), {.task = Task::kNodeClass}));
+                load_dataset(root(), {.task = Task{.labels = LabelKind::kClass}}));
   write("nodes.csv", "id,label,f0\n2,cat,1\n5,dog,2\n9,cat,3\n");
-  EXPECT_THROWS(IoError, "cat", load_dataset(root(), {.task = Task::kNodeRegression}));
+  EXPECT_THROWS(IoError, "cat",
+                load_dataset(root(), {.task = Task{.labels = LabelKind::kNumbers}}));
 }
 
 TEST_F(CsvFolder, lines_in_any_order_give_the_same) {

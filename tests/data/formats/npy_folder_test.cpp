@@ -229,7 +229,7 @@ TEST_F(NpyFolder, labels_are_checked) {
   EXPECT_TRUE(refused("labels.npy", npy_int64({3, 2}, {0, 1, 0, 2, 0, 0}),
                       "node 1 has 2 for class 1, expected 0 or 1"));
   folder_.write("labels.npy", npy_float32({3}, {0, 1, 1}));
-  EXPECT_THROWS(IoError, "expected integers", load({.task = Task::kNodeClass}));
+  EXPECT_THROWS(IoError, "expected integers", load({.task = Task{.labels = LabelKind::kClass}}));
 }
 
 TEST_F(NpyFolder, sparse_features_are_checked) {
@@ -303,7 +303,7 @@ TEST_F(NpyFolder, labels_that_are_floats_are_numbers) {
   folder_.write("labels.npy", npy_float32({3}, {0.5F, -3, std::nanf("")}));
   folder_.write("meta.json", "{}");
   const Dataset data = load();
-  EXPECT_EQ(data.task(), Task::kNodeRegression);
+  EXPECT_EQ(data.task().labels, LabelKind::kNumbers);
   EXPECT_EQ(data.metric, Metric::kR2);
   EXPECT_EQ(data.labels.sizes(), (std::vector<std::int64_t>{3, 1}));
   EXPECT_EQ(data.labels[0].item<float>(), 0.5F);
@@ -318,11 +318,11 @@ TEST_F(NpyFolder, labels_that_are_floats_are_numbers) {
 
 TEST_F(NpyFolder, the_task_decides_what_columns_of_zeros_and_ones_are) {
   folder_.write("labels.npy", npy_float32({3, 2}, {0, 1, 1, 1, 0, 0}));
-  EXPECT_EQ(load().task(), Task::kNodeClasses);
-  EXPECT_EQ(load({.task = Task::kNodeRegression}).task(), Task::kNodeRegression);
+  EXPECT_EQ(load().task().labels, LabelKind::kClasses);
+  EXPECT_EQ(load({.task = Task{.labels = LabelKind::kNumbers}}).task().labels, LabelKind::kNumbers);
   folder_.write("meta.json", R"({"task": "node-regression"})");
-  EXPECT_EQ(load().task(), Task::kNodeRegression);
-  EXPECT_EQ(load({.task = Task::kNodeClasses}).task(), Task::kNodeClasses);
+  EXPECT_EQ(load().task().labels, LabelKind::kNumbers);
+  EXPECT_EQ(load({.task = Task{.labels = LabelKind::kClasses}}).task().labels, LabelKind::kClasses);
   EXPECT_TRUE(refused("meta.json", R"({"task": "edges"})", "node-regression"));
 }
 

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "mezzo/core/type_list.h"
+
+namespace mezzo {
+
+/// What has the labels that are learnt.
+enum class TaskTarget : std::uint8_t {
+  kNode,
+  kEdge,
+  kGraph,  ///< of a set of graphs
+};
+
+/// What a label is.
+enum class LabelKind : std::uint8_t {
+  kClass,    ///< one class
+  kClasses,  ///< for each class whether the target belongs to it: multi-label data
+  kNumbers,
+};
+
+/// What is learnt: the labels of these targets.
+struct Task {
+  TaskTarget target = TaskTarget::kNode;
+  LabelKind labels = LabelKind::kClass;
+
+  constexpr bool operator==(const Task&) const = default;
+};
+
+struct NodeTarget {
+  static constexpr TaskTarget kind = TaskTarget::kNode;
+  static constexpr std::string_view name = "node";
+};
+struct EdgeTarget {
+  static constexpr TaskTarget kind = TaskTarget::kEdge;
+  static constexpr std::string_view name = "edge";
+};
+struct GraphTarget {
+  static constexpr TaskTarget kind = TaskTarget::kGraph;
+  static constexpr std::string_view name = "graph";
+};
+using TaskTargets = TypeList<NodeTarget, EdgeTarget, GraphTarget>;
+
+struct ClassLabel {
+  static constexpr LabelKind kind = LabelKind::kClass;
+  static constexpr std::string_view name = "class";
+};
+struct ClassesLabel {
+  static constexpr LabelKind kind = LabelKind::kClasses;
+  static constexpr std::string_view name = "classes";
+};
+struct NumbersLabel {
+  static constexpr LabelKind kind = LabelKind::kNumbers;
+  static constexpr std::string_view name = "regression";
+};
+using LabelKinds = TypeList<ClassLabel, ClassesLabel, NumbersLabel>;
+
+/// A member of Tasks; its name is "node-class", "edge-regression" and so on.
+template <class Target, class Label>
+struct TaskOf {
+  static constexpr Task kind{Target::kind, Label::kind};
+
+ private:
+  static constexpr auto kText = [] {
+    std::array<char, Target::name.size() + 1 + Label::name.size()> text{};
+    const auto end = std::copy(Target::name.begin(), Target::name.end(), text.begin());
+    *end = '-';
+    std::copy(Label::name.begin(), Label::name.end(), end + 1);
+    return text;
+  }();
+
+ public:
+  static constexpr std::string_view name{kText.data(), kText.size()};
+};
+
+using Tasks = TypeList<TaskOf<NodeTarget, ClassLabel>, TaskOf<NodeTarget, ClassesLabel>,
+                       TaskOf<NodeTarget, NumbersLabel>, TaskOf<EdgeTarget, ClassLabel>,
+                       TaskOf<EdgeTarget, ClassesLabel>, TaskOf<EdgeTarget, NumbersLabel>,
+                       TaskOf<GraphTarget, ClassLabel>, TaskOf<GraphTarget, ClassesLabel>,
+                       TaskOf<GraphTarget, NumbersLabel>>;
+
+}  // namespace mezzo
