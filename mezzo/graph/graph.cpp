@@ -29,6 +29,24 @@ at::Tensor dense_features(const Dataset& dataset) {
   return dataset.features.to_dense();
 }
 
+/// The graphs of a set as a batch.
+Graph as_batch(const Graph& graph, const at::Tensor& offsets) {
+  const at::Tensor sources = graph.topology().src().to(at::kLong);
+  const at::Tensor of_edge =
+      at::searchsorted(offsets, sources, /*out_int32=*/false, /*right=*/true) - 1;
+  const std::int64_t num_graphs = offsets.numel() - 1;
+  Graph sorted = graph;
+  if (of_edge.diff().lt(0).any().item<bool>()) {
+    const at::Tensor order = of_edge.argsort(/*stable=*/true, /*dim=*/0);
+    sorted = Graph::from_coo(sources.index_select(0, order),
+                             graph.topology().dst().index_select(0, order), graph.num_nodes());
+    sorted.ndata() = graph.ndata();
+    sorted.edata() = graph.edata().rows(order);
+  }
+  sorted.set_batch(offsets.diff(), at::bincount(of_edge, {}, num_graphs));
+  return sorted;
+}
+
 }  // namespace
 
 struct Graph::State {
@@ -67,13 +85,13 @@ Graph Graph::from_csc(const at::Tensor& indptr, const at::Tensor& indices,
 }
 
 Graph Graph::from_dataset(const Dataset& dataset, std::int64_t split_index, SparseFeatures sparse) {
-  Columns columns;
-  if (dataset.labels.defined()) {
+  Columns columns, edge_columns;
+  if (dataset.labels.defined() && dataset.target != TaskTarget::kGraph) {
     const SplitMasks masks = dataset.split(split_index);
-    columns = {{"label", dataset.labels},
-               {"train_mask", masks.train},
-               {"val_mask", masks.val},
-               {"test_mask", masks.test}};
+    (dataset.target == TaskTarget::kEdge ? edge_columns : columns) = {{"label", dataset.labels},
+                                                                      {"train_mask", masks.train},
+                                                                      {"val_mask", masks.val},
+                                                                      {"test_mask", masks.test}};
   }
   Graph graph(topology_of(dataset));
   if (dataset.features.defined()) {
@@ -86,8 +104,10 @@ Graph Graph::from_dataset(const Dataset& dataset, std::int64_t split_index, Spar
     columns["own_mask"] = dataset.part->own_mask;
   }
   graph.ndata().update(columns);
-  if (dataset.edge_weights.defined()) graph.edata()["weight"] = dataset.edge_weights;
-  return graph;
+  if (dataset.edge_weights.defined()) edge_columns["weight"] = dataset.edge_weights;
+  if (dataset.edge_features.defined()) edge_columns["feat"] = dataset.edge_features;
+  graph.edata().update(edge_columns);
+  return dataset.graph_offsets.defined() ? as_batch(graph, dataset.graph_offsets) : graph;
 }
 
 Topology topology_of(const Dataset& dataset) {

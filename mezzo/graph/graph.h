@@ -44,10 +44,12 @@ class MEZZO_API Graph {
   static Graph from_csc(const at::Tensor& indptr, const at::Tensor& indices,
                         const at::Tensor& edge_ids = {}, IdWidth width = IdWidth::kAutomatic);
   /// Builds a graph from a dataset. ndata: "feat" ([N, F]; sparse features by `sparse`, mapped
-  /// ones stay mapped and read-only) and, if there are labels, "label" (as Dataset::labels),
-  /// "train_mask", "val_mask", "test_mask" (of split `split_index`). A dataset part also has
-  /// "node_id" (int64, ids in the full dataset) and "own_mask". edata: "weight", if there are edge
-  /// weights. Structure: see topology_of. Warns if a dense tensor of more than 64 MiB is made of
+  /// ones stay mapped and read-only); a dataset part also has "node_id" (int64, ids in the full
+  /// dataset) and "own_mask". edata: "weight" and "feat", if the edges have weights and features.
+  /// ndata, or edata for labels of edges: "label" (as Dataset::labels), "train_mask", "val_mask",
+  /// "test_mask" (of split `split_index`). Labels of graphs stay in the dataset. A set of graphs
+  /// becomes a batch, for which the edges are sorted by graph, stably, unless they are already.
+  /// Structure: see topology_of. Warns if a dense tensor of more than 64 MiB is made of
   /// sparse features.
   static Graph from_dataset(const Dataset& dataset, std::int64_t split_index = 0,
                             SparseFeatures sparse = SparseFeatures::kToDense);

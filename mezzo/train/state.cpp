@@ -48,7 +48,8 @@ const EvaluationRecord* best_evaluation(const History& history, std::int64_t eva
 
 TrainState::TrainState(const TrainOptions& options, const Problem& problem,
                        nn::NormalizationFactory batch_normalization, nn::Model own)
-    : scaler(scaler_options(options.loss_scale, options.precision, options.device)) {
+    : scaler(scaler_options(options.loss_scale, options.precision, options.device)),
+      number_scale(problem.number_scale) {
   at::manual_seed(options.seed);
   nn::ModelOptions architecture = model_options(options, problem);
   architecture.batch_normalization = std::move(batch_normalization);
@@ -220,10 +221,10 @@ std::string learning_warning(const TrainReport& report, const Problem& problem) 
   if (!chance || *chance >= 1 || report.epochs_run < kFewestEpochs) return {};
   if (!(score - *chance < kLittle * (1 - *chance))) return {};
   return fmt::format(
-      "the model has learnt little: {} {:.3f} on the training nodes, where one that ignores its "
+      "the model has learnt little: {} {:.3f} on the training {}s, where one that ignores its "
       "input reaches {:.3f}; try the automatic recipe, a layer norm, another learning rate, or "
       "mezzo tune",
-      report.metric, score, *chance);
+      report.metric, score, name_of(TaskTargets{}, problem.task.target), *chance);
 }
 
 std::vector<at::Tensor> weights_of(const torch::nn::Module& model) {

@@ -75,6 +75,7 @@ class TrainState {
   amp::GradScaler scaler;
   History history;
   std::vector<at::Tensor> best_weights;  ///< of the best epoch so far; empty before the first
+  NumberScale number_scale;              ///< the problem's
   /// Called between the backward and the scaler's step, to reduce gradients and totals over all
   /// processes; empty for one process. `meanwhile`: see take_step().
   std::function<void(LossTotals&, const std::function<void()>& meanwhile)> exchange;

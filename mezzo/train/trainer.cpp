@@ -294,9 +294,7 @@ void Run::take_times() {
 void Run::save() {
   if (options_.checkpoint.empty() || !ranks_.is_first()) return;
   take_times();
-  ranks_.or_give_up([this] {
-    write_checkpoint(options_.checkpoint, options_, dataset_, problem_.number_scale, state_);
-  });
+  ranks_.or_give_up([this] { write_checkpoint(options_.checkpoint, options_, dataset_, state_); });
   saved_ = Clock::now();
 }
 
@@ -353,7 +351,7 @@ TrainResult Run::run() {
 TrainedModel Run::trained() const {
   TrainedModel trained{.model = state_.model, .options = options_, .data = facts_of(dataset_)};
   const EvaluationRecord* best = best_evaluation();
-  trained.data.number_scale = problem_.number_scale;
+  trained.data.number_scale = state_.number_scale;
   trained.epoch = best != nullptr ? best->epoch : state_.history.epoch();
   if (best != nullptr) restore_weights(*trained.model, state_.best_weights);
   trained.model->zero_grad();  // frees the gradients

@@ -300,6 +300,35 @@ TEST(Graph, of_a_data_set_has_its_edge_weights) {
   EXPECT_TRUE(at::equal(Graph::from_dataset(data).edata().at("weight"), data.edge_weights));
 }
 
+TEST(Graph, of_a_data_set_has_the_labels_and_features_of_edges) {
+  Dataset data = small_dataset();
+  data.target = TaskTarget::kEdge;
+  data.edge_features = at::ones({data.num_edges(), 2});
+  data.labels = at::zeros({data.num_edges()}, at::kLong);
+  data.train_masks = data.val_masks = data.test_masks = at::zeros({data.num_edges(), 1}, at::kBool);
+  const Graph g = Graph::from_dataset(data);
+  EXPECT_FALSE(g.ndata().contains("label"));
+  EXPECT_TRUE(at::equal(g.edata().at("feat"), data.edge_features));
+  EXPECT_TRUE(at::equal(g.edata().at("label"), data.labels));
+}
+
+TEST(Graph, of_a_set_of_graphs_is_a_batch) {
+  Dataset data;
+  data.num_nodes = 5;
+  data.graph_offsets = at::tensor({0, 2, 2, 5}, at::kLong);
+  data.src = at::tensor({3, 0, 4, 1}, at::kLong);
+  data.dst = at::tensor({2, 1, 4, 1}, at::kLong);
+  data.edge_weights = at::arange(4, at::kFloat);
+  data.features = at::arange(5, at::kFloat).unsqueeze(1);
+  const Graph g = Graph::from_dataset(data);
+  EXPECT_EQ(values(g.batch_num_nodes()), Ids({2, 0, 3}));
+  EXPECT_EQ(values(g.batch_num_edges()), Ids({2, 0, 2}));
+  EXPECT_EQ(values(g.topology().src().to(at::kLong)), Ids({0, 1, 3, 4}));
+  EXPECT_EQ(values(g.topology().dst().to(at::kLong)), Ids({1, 1, 2, 4}));
+  EXPECT_TRUE(at::equal(g.edata().at("weight"), at::tensor({1.0F, 3.0F, 0.0F, 2.0F})));
+  EXPECT_TRUE(at::equal(g.ndata().at("feat"), data.features));
+}
+
 TEST(Graph, of_a_data_set_densifies_sparse_features) {
   Dataset data = small_dataset();
   const at::Tensor dense = data.features;

@@ -236,14 +236,14 @@ TrainedModel load_checkpoint(const std::string& path, nn::Model model, at::Devic
 }
 
 void write_checkpoint(const std::string& path, const TrainOptions& options, const Dataset& dataset,
-                      const NumberScale& scale, const TrainState& state) {
+                      const TrainState& state) {
   torch::serialize::OutputArchive archive;
   json config = config_and_data(options, dataset);
   config["epochs"] = options.epochs;  // the defaults of a resumed run, which may change them
   if (options.patience) config["patience"] = *options.patience;
   write_object(archive, "config", config);
   write_object(archive, "history", history_to_json(state.history));
-  if (scale.mean.defined()) {
+  if (const NumberScale& scale = state.number_scale; scale.mean.defined()) {
     archive.write("number_scale",
                   c10::IValue(std::vector<at::Tensor>{scale.mean, scale.deviation}));
   }

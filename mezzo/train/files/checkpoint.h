@@ -51,7 +51,7 @@ DatasetFacts facts_of(const Dataset& dataset);
 /// number generators, history, config. Replaces the file as a whole (replace_file), with a
 /// checksum. Throws IoError.
 void write_checkpoint(const std::string& path, const TrainOptions& options, const Dataset& dataset,
-                      const NumberScale& scale, const TrainState& state);
+                      const TrainState& state);
 
 /// Sets `state`, newly constructed from `options`, to the checkpoint. Throws IoError as
 /// read_checkpoint does; InvalidArgument that lists the fields of config or data that differ. The

@@ -117,17 +117,19 @@ RecipeFacts recipe_facts(const Dataset& dataset, std::int64_t split_index) {
   // The halo of a part is in no mask, and its outer nodes lack edges.
   const std::optional<DatasetPart>& part = dataset.part;
   return {.train_share = ratio(count(dataset.split(split_index).train),
-                               part ? count(part->own_mask) : dataset.num_nodes),
+                               part ? count(part->own_mask) : dataset.num_targets()),
           .mean_degree = part ? ratio(part->num_edges, part->num_nodes)
                               : ratio(dataset.num_edges(), dataset.num_nodes),
           .feature_density = density_of(dataset),
-          .num_features = dataset.num_features()};
+          .num_features = dataset.num_features(),
+          .target = dataset.target};
 }
 
 std::string to_string(const RecipeFacts& facts) {
   return fmt::format(
-      "{:.2g} % of the nodes to train on, {:.2g} edges a node, {} features, {:.2g} % not 0",
-      100 * facts.train_share, facts.mean_degree, facts.num_features, 100 * facts.feature_density);
+      "{:.2g} % of the {}s to train on, {:.2g} edges a node, {} features, {:.2g} % not 0",
+      100 * facts.train_share, name_of(TaskTargets{}, facts.target), facts.mean_degree,
+      facts.num_features, 100 * facts.feature_density);
 }
 
 TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,

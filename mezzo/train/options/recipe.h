@@ -30,10 +30,11 @@ using RecipeKinds = TypeList<AutoRecipe, PlanetoidRecipe>;
 /// The facts about a data set and a split that decide its recipe. For a part of a data set: facts
 /// about its own nodes, but the mean degree in the whole.
 struct RecipeFacts {
-  double train_share = 0;      ///< of the nodes, in training
+  double train_share = 0;      ///< of the targets, in training
   double mean_degree = 0;      ///< in-edges of a node
   double feature_density = 0;  ///< share of the features that are not 0; mapped features: 1
   std::int64_t num_features = 0;
+  TaskTarget target = TaskTarget::kNode;
 };
 
 /// Reads labels, masks and sparse structure; dense features that are not mapped are read once.

@@ -64,15 +64,6 @@ void read_result(const json& row, Trial& trial) {
   trial.failure = failure.is_null() ? "" : failure.get<std::string>();
 }
 
-/// Whether trial `a` is better than `b`, which has a score.
-bool is_better_trial(Metric metric, const Trial& a, const Trial& b) {
-  const auto rank = [metric](const Trial& trial) {
-    return std::tuple(trial.epochs, is_error(metric) ? -trial.score : trial.score,
-                      -trial.candidate);
-  };
-  return !std::isnan(a.score) && rank(a) > rank(b);
-}
-
 /// libtorch has a class of errors for exhausted memory of CUDA devices only.
 bool is_out_of_memory(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();
@@ -108,8 +99,13 @@ class Search {
   void measure(Trial& trial);
   bool wants_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
 
+  /// Whether trial `a` is better than `b`, which has a score.
   bool is_better(const Trial& a, const Trial& b) const {
-    return is_better_trial(dataset_.metric, a, b);
+    const bool fewer = is_error(dataset_.metric);
+    const auto rank = [fewer](const Trial& trial) {
+      return std::tuple(trial.epochs, fewer ? -trial.score : trial.score, -trial.candidate);
+    };
+    return !std::isnan(a.score) && rank(a) > rank(b);
   }
 
   const Dataset& dataset_;
