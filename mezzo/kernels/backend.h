@@ -19,9 +19,9 @@ using CpuKernel = void (*)(const Args&);
 struct CpuBackend {
   std::string_view name;
   KernelTable<CpuKernel, CpuKernelList> kernels;
-  /// Converts 16-bit numbers of `dtype` to float32; exact.
+  /// Converts numbers of `dtype`, one of DenseDTypes, to float32; exact.
   void (*widen)(DType dtype, const void* from, float* to, std::int64_t count);
-  /// Rounds float32 to 16-bit numbers of `dtype`: to nearest, ties to even; keeps inf and NaN.
+  /// Rounds float32 to numbers of such a dtype: to nearest, ties to even; keeps inf and NaN.
   void (*narrow)(DType dtype, const float* from, void* to, std::int64_t count);
 
   /// Runs the kernel that takes Args.

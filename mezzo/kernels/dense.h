@@ -6,12 +6,13 @@
 
 namespace mezzo::kernels {
 
-// Dense products of 16-bit matrices in float32: blocks are converted into memory that stays in the
-// cache, accumulated in registers, and rounded once. After Goto and van de Geijn, "Anatomy of
+// Dense products in float32: blocks of 16-bit or float32 matrices are converted into memory that
+// stays in the cache, accumulated in registers, and rounded once. After Goto and van de Geijn, "Anatomy of
 // High-Performance Matrix Multiplication" (2008). Sums are split into slices of the depth whose
 // length depends on the depth alone, so results do not depend on how rows are split over threads.
 
-using SixteenBits = TypeList<BFloat16, Float16>;
+/// The dtypes of dense products.
+using DenseDTypes = TypeList<Float32, BFloat16, Float16>;
 
 /// Rows of a block in a product of rows, and at most in a transposed product.
 inline constexpr std::int64_t kDenseBlockRows = 240, kDenseBlockOfSum = 192;
@@ -26,7 +27,7 @@ inline constexpr std::int64_t kDensePadding = 32;
   return (count + kDensePadding - 1) / kDensePadding * kDensePadding;
 }
 
-/// 16-bit numbers [rows, columns]; rows are contiguous.
+/// Numbers [rows, columns]; rows are contiguous.
 struct DenseRows {
   const void* data = nullptr;
   std::int64_t rows = 0, columns = 0;
@@ -37,7 +38,7 @@ struct DenseRows {
 /// Ranges of columns that begin at a multiple of kDensePadding may be packed separately: the range
 /// from column c goes to `to + c * depth`.
 struct PackArgs {
-  using DTypes = SixteenBits;
+  using DTypes = DenseDTypes;
   DType dtype = DType::kBFloat16;
   DenseRows from;
   bool transposed = false;  ///< `from` holds the factor's columns: [columns, depth]
@@ -46,7 +47,7 @@ struct PackArgs {
 
 /// out = x times the packed factor [depth, columns], plus bias unless null.
 struct RowsProductArgs {
-  using DTypes = SixteenBits;
+  using DTypes = DenseDTypes;
   DType dtype = DType::kBFloat16;  ///< of x and out
   DenseRows x;
   const float* panels = nullptr;
@@ -64,7 +65,7 @@ struct RowsProductArgs {
 
 /// sum = a^T b, for a [rows, heights] and b [rows, columns]; 0 if rows = 0.
 struct TransposedProductArgs {
-  using DTypes = SixteenBits;
+  using DTypes = DenseDTypes;
   DType dtype = DType::kBFloat16;
   DenseRows a, b;
   float* sum = nullptr;  ///< [heights, columns]

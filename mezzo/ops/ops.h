@@ -19,7 +19,7 @@ namespace mezzo {
 // float64) and are rounded once, at the store. Trailing dimensions broadcast as in DGL: aligned at
 // the last one. Forward and backward allocate no E x F tensor beside operands and results. The bits
 // are the same for any number of threads, except where `linear` of strided rows uses the product of
-// libtorch or oneDNN. Differentiable once; feature_dropout any number of times. Autocast casts node
+// libtorch. Differentiable once; feature_dropout any number of times. Autocast casts node
 // operands to the 16-bit type and leaves edge operands alone. Errors: InvalidArgument with the
 // operand, what was expected and what was given.
 
@@ -64,8 +64,9 @@ MEZZO_API at::Tensor edge_softmax(const Topology& topology, const at::Tensor& lo
 /// synchronizes on CUDA outside of graph capture. Autocast casts x and weight to the 16-bit type.
 /// The CPU's product depends only on the processor, the dtype and the sizes, so equal processors
 /// give equal bits. 16 bits: libtorch's product if the processor multiplies that type fast, else a
-/// blocked one through float32 (MEZZO_LINEAR=native or float32 forces one). float32: libtorch's or
-/// oneDNN's (MEZZO_FLOAT32_LINEAR=libtorch or onednn forces one).
+/// blocked one through float32 (MEZZO_LINEAR=native or float32 forces one). float32: libtorch's,
+/// or the blocked one if it is large and MKL would leave AVX-512 unused
+/// (MEZZO_FLOAT32_LINEAR=libtorch or blocked forces one).
 MEZZO_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias = {});
 

@@ -1,4 +1,4 @@
-// Products of 16-bit matrices by every backend, compared with the definition in float64: small
+// Dense products by every backend, compared with the definition in float64: small
 // whole numbers, so that sums are exact; sizes around those of blocks; guarded memory.
 #include <cmath>
 #include <cstdint>
@@ -21,22 +21,31 @@ using test::GuardedBytes;
 
 constexpr std::int64_t kUnused = 3;  ///< unused numbers between rows
 
-/// A matrix of 16-bit numbers in guarded memory, its rows kUnused numbers apart.
+std::int64_t bytes_of(DType dtype) {
+  return dtype == DType::kFloat32 ? 4 : 2;
+}
+
+/// A matrix in guarded memory, its rows kUnused numbers apart.
 struct Matrix {
-  std::int64_t rows, columns;
+  std::int64_t rows, columns, of_number;
   std::vector<float> values;
   GuardedBytes bytes;
 
   Matrix(const CpuBackend& backend, DType dtype, std::int64_t height, std::int64_t width,
          std::vector<float> numbers)
-      : rows(height), columns(width), values(std::move(numbers)), bytes(size_of(height, width)) {
+      : rows(height),
+        columns(width),
+        of_number(bytes_of(dtype)),
+        values(std::move(numbers)),
+        bytes(size()) {
     for (std::int64_t r = 0; r < rows; ++r) {
-      backend.narrow(dtype, values.data() + r * columns, bytes.data() + r * (columns + kUnused) * 2,
-                     columns);
+      backend.narrow(dtype, values.data() + r * columns,
+                     bytes.data() + r * (columns + kUnused) * of_number, columns);
     }
   }
-  static std::size_t size_of(std::int64_t rows, std::int64_t columns) {
-    return rows == 0 ? 0 : static_cast<std::size_t>((rows - 1) * (columns + kUnused) + columns) * 2;
+  std::size_t size() const {
+    const std::int64_t numbers = rows == 0 ? 0 : (rows - 1) * (columns + kUnused) + columns;
+    return static_cast<std::size_t>(numbers * of_number);
   }
   double at(std::int64_t row, std::int64_t column) const {
     return values[static_cast<std::size_t>(row * columns + column)];
@@ -45,7 +54,7 @@ struct Matrix {
   /// Columns [first, first + count) of the rows [row, row + height).
   DenseRows view(std::int64_t row, std::int64_t height, std::int64_t first,
                  std::int64_t count) const {
-    return {bytes.data() + (row * (columns + kUnused) + first) * 2, height, count,
+    return {bytes.data() + (row * (columns + kUnused) + first) * of_number, height, count,
             columns + kUnused};
   }
 };
@@ -67,7 +76,7 @@ Matrix small_matrix(const CpuBackend& backend, DType dtype, std::int64_t rows, s
 /// `x` rounded to the dtype.
 float rounded(const CpuBackend& backend, DType dtype, double x) {
   const auto float32 = static_cast<float>(x);
-  std::uint16_t bits = 0;
+  std::uint32_t bits = 0;
   float back = 0;
   backend.narrow(dtype, &float32, &bits, 1);
   backend.widen(dtype, &bits, &back, 1);
@@ -105,7 +114,7 @@ std::vector<float> product(const CpuBackend& backend, DType dtype, const Matrix&
                            const std::vector<std::int64_t>& bounds) {
   const GuardedBytes panels = packed(backend, dtype, factor);
   const std::int64_t columns = factor.columns;
-  GuardedBytes out(static_cast<std::size_t>(x.rows * columns) * 2);
+  GuardedBytes out(static_cast<std::size_t>(x.rows * columns * bytes_of(dtype)));
   for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
     GuardedBytes scratch = nans(rows_product_scratch(columns));
     backend.run(RowsProductArgs{.dtype = dtype,
@@ -113,7 +122,7 @@ std::vector<float> product(const CpuBackend& backend, DType dtype, const Matrix&
                                 .panels = reinterpret_cast<const float*>(panels.data()),
                                 .bias = bias.empty() ? nullptr : bias.data(),
                                 .columns = columns,
-                                .out = out.data() + bounds[i] * columns * 2,
+                                .out = out.data() + bounds[i] * columns * bytes_of(dtype),
                                 .out_stride = columns,
                                 .scratch = reinterpret_cast<float*>(scratch.data())});
   }
@@ -140,10 +149,10 @@ template <class Check>
 void for_each_backend(Check check) {
   for (const BackendStatus& one : cpu_backends()) {
     if (one.backend == nullptr) continue;
-    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-      SCOPED_TRACE(std::string(one.name) + (dtype == DType::kFloat16 ? " float16" : " bfloat16"));
-      check(*one.backend, dtype);
-    }
+    detail::for_each(DenseDTypes{}, [&]<class T>() {
+      SCOPED_TRACE(std::string(one.name) + " " + std::string(T::name));
+      check(*one.backend, T::kind);
+    });
   }
 }
 

@@ -106,7 +106,7 @@ TEST(Linear, has_the_gradients_of_the_product) {
 
 TEST(Linear, reads_strided_rows) {
   for (const DTypeInfo& dtype : dtypes()) {
-    for (const std::int64_t scale : {1, 8}) {  // large products may use another library
+    for (const std::int64_t scale : {1, 8}) {  // large products may be Mezzo's own
       SCOPED_TRACE(fmt::format("{} times {}", dtype.name, scale));
       const auto x = integers({24 * scale, 40 * scale}, dtype.scalar, 1).t();
       const auto weight =  // every second column
@@ -137,41 +137,44 @@ TEST(Linear, long_sums_are_not_kept_in_sixteen_bits) {
 }
 
 TEST(BlockedProduct, has_the_same_bits_for_any_number_of_threads) {
-  const auto x = uniform({2600, 1100}, at::kBFloat16, 1).cpu();
-  const auto factor = uniform({1100, 20}, at::kBFloat16, 2).cpu();
-  const auto gradient = uniform({2600, 20}, at::kBFloat16, 3).cpu();
-  // With so few rows, 2 and 3 threads split the columns, 12 threads the rows. The last panel of 370
-  // columns is short.
-  const auto few = x.slice(0, 0, 300);
-  const auto weight = uniform({370, 1100}, at::kBFloat16, 4).cpu();
-  const auto bias = uniform({370}, at::kBFloat16, 5).cpu();
   const int before = at::get_num_threads();
-  at::set_num_threads(1);
-  const auto alone = mezzo::detail::blocked_product(x, factor, std::nullopt);
-  const auto summed = mezzo::detail::blocked_transposed_product(gradient, x);
-  const auto many = mezzo::detail::blocked_transposed_product(x, gradient);
-  const auto of_few = mezzo::detail::blocked_product(few, weight.t(), bias);
-  const auto few_summed = mezzo::detail::blocked_transposed_product(few, few.slice(1, 0, 40));
-  const auto few_widely = mezzo::detail::blocked_transposed_product(few.slice(1, 0, 40), few);
-  for (const int threads : {2, 3, 12}) {  // with 3, and with 12, threads share a side
-    SCOPED_TRACE(threads);
-    at::set_num_threads(threads);
-    EXPECT_TRUE(at::equal(alone, mezzo::detail::blocked_product(x, factor, std::nullopt)));
-    EXPECT_TRUE(at::equal(summed, mezzo::detail::blocked_transposed_product(gradient, x)));
-    EXPECT_TRUE(at::equal(many, mezzo::detail::blocked_transposed_product(x, gradient)));
-    EXPECT_TRUE(at::equal(of_few, mezzo::detail::blocked_product(few, weight.t(), bias)));
-    EXPECT_TRUE(
-        at::equal(of_few, mezzo::detail::blocked_product(few, weight.t().contiguous(), bias)));
-    EXPECT_TRUE(
-        at::equal(few_summed, mezzo::detail::blocked_transposed_product(few, few.slice(1, 0, 40))));
-    EXPECT_TRUE(
-        at::equal(few_widely, mezzo::detail::blocked_transposed_product(few.slice(1, 0, 40), few)));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto x = uniform({2600, 1100}, dtype, 1).cpu();
+    const auto factor = uniform({1100, 20}, dtype, 2).cpu();
+    const auto gradient = uniform({2600, 20}, dtype, 3).cpu();
+    // With so few rows, 2 and 3 threads split the columns, 12 threads the rows. The last panel of
+    // 370 columns is short.
+    const auto few = x.slice(0, 0, 300), some = few.slice(1, 0, 40);
+    const auto weight = uniform({370, 1100}, dtype, 4).cpu();
+    const auto bias = uniform({370}, dtype, 5).cpu();
+    const auto products = [&] {
+      using mezzo::detail::blocked_product;
+      using mezzo::detail::blocked_transposed_product;
+      return std::vector{blocked_product(x, factor, std::nullopt),
+                         blocked_product(few, weight.t(), bias),
+                         blocked_product(few, weight.t().contiguous(), bias),
+                         blocked_transposed_product(gradient, x),
+                         blocked_transposed_product(x, gradient),
+                         blocked_transposed_product(few, some),
+                         blocked_transposed_product(some, few)};
+    };
+    at::set_num_threads(1);
+    const auto alone = products();
+    EXPECT_TRUE(at::equal(alone[1], alone[2]));
+    for (const int threads : {2, 3, 12}) {  // with 3, and with 12, threads share a side
+      at::set_num_threads(threads);
+      const auto shared = products();
+      for (std::size_t i = 0; i < alone.size(); ++i) {
+        EXPECT_TRUE(at::equal(alone[i], shared[i]))
+            << c10::toString(dtype) << ", " << threads << " threads, product " << i;
+      }
+    }
   }
   at::set_num_threads(before);
 }
 
 TEST(BlockedProduct, of_any_layout_is_exact_on_whole_numbers) {
-  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const auto numbers_of = [&](at::IntArrayRef sizes, std::uint64_t seed) {
       return integers(sizes, dtype, seed).cpu();
     };
@@ -202,8 +205,9 @@ TEST(BlockedProduct, of_any_layout_is_exact_on_whole_numbers) {
 
 TEST(BlockedProduct, refuses_operands_of_other_dtypes) {
   const auto half = at::ones({2, 2}, at::kHalf), single = at::ones({2, 2});
+  const auto wide = at::ones({2, 2}, at::kDouble);
   EXPECT_ERROR("HalfandFloat", mezzo::detail::blocked_product(half, single, std::nullopt));
-  EXPECT_ERROR("gotFloat", mezzo::detail::blocked_transposed_product(single, single));
+  EXPECT_ERROR("gotDouble", mezzo::detail::blocked_transposed_product(wide, wide));
 }
 
 TEST(Linear, gradients_agree_with_finite_differences) {

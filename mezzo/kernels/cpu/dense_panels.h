@@ -5,7 +5,7 @@
 #include "mezzo/core/dtype.h"
 #include "mezzo/kernels/dense.h"
 
-// Converts 16-bit factors to float32 panels of columns for dense_rows.h.
+// Converts factors to float32 panels of columns for dense_rows.h.
 
 namespace mezzo::kernels {
 

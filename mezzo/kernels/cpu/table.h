@@ -49,12 +49,12 @@ struct Table {
   }
 
   static void widen(DType dtype, const void* from, float* to, std::int64_t count) {
-    detail::visit(SixteenBits{}, dtype, [&]<class T>() {
+    detail::visit(DenseDTypes{}, dtype, [&]<class T>() {
       widen_row<F32, T>(static_cast<const typename T::Storage*>(from), count, count, to);
     });
   }
   static void narrow(DType dtype, const float* from, void* to, std::int64_t count) {
-    detail::visit(SixteenBits{}, dtype, [&]<class T>() {
+    detail::visit(DenseDTypes{}, dtype, [&]<class T>() {
       auto* p = static_cast<typename T::Storage*>(to);
       std::int64_t i = 0;
       for (; count - i >= F32::width; i += F32::width) F32::load_accum(from + i).store(T{}, p + i);

@@ -11,6 +11,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/kernels/backend.h"
 #include "mezzo/ops/arguments.h"
+#include "mezzo/runtime/sixteen_bits.h"
 
 namespace mezzo::detail {
 namespace {
@@ -27,7 +28,7 @@ class Scratch {
   c10::DataPtr memory_;
 };
 
-/// The least work for a thread: multiplications, and conversions between 16 bits and float32.
+/// The least work for a thread: multiplications, and conversions to and from float32.
 constexpr std::int64_t kMinMultiplications = 1 << 17, kMinConversions = 1 << 14;
 
 /// The number of items of `size` that make the least work.
@@ -35,10 +36,11 @@ std::int64_t grain_of(std::int64_t min_work, std::int64_t size) {
   return std::max<std::int64_t>(1, min_work / std::max<std::int64_t>(1, size));
 }
 
-DType sixteen_bit_dtype(const at::Tensor& t) {
-  MEZZO_CHECK(at::isReducedFloatingType(t.scalar_type()), "linear: expected 16-bit rows, got {}",
-              c10::toString(t.scalar_type()));
-  return dtype_of("linear", t.scalar_type());
+DType dense_dtype(const at::Tensor& t) {
+  const at::ScalarType type = t.scalar_type();
+  MEZZO_CHECK(type == at::kFloat || is_16_bit(type), "linear: expected float32 or 16 bits, got {}",
+              c10::toString(type));
+  return dtype_of("linear", type);
 }
 
 void check_one_dtype(const at::Tensor& a, const at::Tensor& b) {
@@ -66,7 +68,7 @@ kernels::DenseRows block_of(const at::Tensor& t, std::int64_t row, std::int64_t 
 /// Adds up sums[g], float32 [G, ...], in place of the first and rounds the total into `to`.
 void round_total(const at::Tensor& sums, const at::Tensor& to) {
   const kernels::CpuBackend& backend = kernels::cpu_backend();
-  const DType dtype = sixteen_bit_dtype(to);
+  const DType dtype = dense_dtype(to);
   const std::int64_t groups = sums.size(0), count = to.numel();
   auto* sum = sums.mutable_data_ptr<float>();
   auto* target = static_cast<char*>(to.mutable_data_ptr());
@@ -88,7 +90,7 @@ Scratch padded_bias(const at::Tensor& bias) {
   const at::Tensor source = bias.contiguous();
   Scratch result(kernels::dense_padded(source.numel()));
   std::fill_n(result.numbers(), kernels::dense_padded(source.numel()), 0.0F);
-  kernels::cpu_backend().widen(sixteen_bit_dtype(source), source.const_data_ptr(), result.numbers(),
+  kernels::cpu_backend().widen(dense_dtype(source), source.const_data_ptr(), result.numbers(),
                                source.numel());
   return result;
 }
@@ -128,7 +130,7 @@ class BlockedProduct {
         factor_(transposed_ ? factor.t() : with_dense_rows(factor)),
         depth_(factor.size(0)),
         columns_(factor.size(1)),
-        dtype_(sixteen_bit_dtype(x)),
+        dtype_(dense_dtype(x)),
         panels_(depth_ * kernels::dense_padded(columns_)),
         bias_(bias ? padded_bias(*bias) : Scratch(0)),
         has_bias_(bias.has_value()),
@@ -254,7 +256,7 @@ at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) 
       const std::int64_t begin = rows * group / groups, count = rows * (group + 1) / groups - begin;
       const std::int64_t height = by_height.begin(h), column = by_column.begin(c);
       kernels::cpu_backend().run(kernels::TransposedProductArgs{
-          .dtype = sixteen_bit_dtype(left),
+          .dtype = dense_dtype(left),
           .a = block_of(left, begin, count, height, by_height.count(h)),
           .b = block_of(right, begin, count, column, by_column.count(c)),
           .sum = sums.mutable_data_ptr<float>() + (group * heights + height) * columns + column,

@@ -1,5 +1,5 @@
-// Dense products. On the CPU 16-bit rows use libtorch's product, or a blocked one that converts
-// rows to float32, multiplies and rounds once (docs/decisions/0012-two-ways-of-16-bit-products.md).
+// Dense products: libtorch's, or on the CPU a blocked one that multiplies in float32 and rounds once
+// (docs/decisions/0012-two-ways-of-16-bit-products.md and 0025-float32-products.md).
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -14,7 +14,6 @@
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/kernels/processor.h"
 #include "mezzo/ops/dense/blocked_product.h"
-#include "mezzo/ops/dense/float32_product.h"
 #include "mezzo/ops/dense/sparse_linear.h"
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
@@ -23,42 +22,68 @@
 namespace mezzo::detail {
 namespace {
 
-/// The product in the operands' own dtype.
-at::Tensor native_product(const at::Tensor& x, const at::Tensor& factor,
-                          const OptionalTensor& bias) {
-  if (x.scalar_type() == at::kFloat && x.is_cpu()) return float32_product(x, factor, bias);
+at::Tensor libtorch_product(const at::Tensor& x, const at::Tensor& factor,
+                            const OptionalTensor& bias) {
   return bias ? at::addmm(*bias, x, factor) : at::mm(x, factor);
 }
 
-/// The values of MEZZO_LINEAR.
-enum class SixteenBitProduct : std::uint8_t { kNative, kFloat32 };
+enum class Product : std::uint8_t { kLibtorch, kBlocked };
 
+/// The values of MEZZO_FLOAT32_LINEAR.
+struct LibtorchProduct {
+  static constexpr Product kind = Product::kLibtorch;
+  static constexpr std::string_view name = "libtorch";
+};
+struct BlockedProduct {
+  static constexpr Product kind = Product::kBlocked;
+  static constexpr std::string_view name = "blocked";
+};
+/// The values of MEZZO_LINEAR, which is for 16 bits.
 struct NativeProduct {
-  static constexpr SixteenBitProduct kind = SixteenBitProduct::kNative;
+  static constexpr Product kind = Product::kLibtorch;
   static constexpr std::string_view name = "native";
 };
-struct Float32Product {
-  static constexpr SixteenBitProduct kind = SixteenBitProduct::kFloat32;
+struct ProductInFloat32 {
+  static constexpr Product kind = Product::kBlocked;
   static constexpr std::string_view name = "float32";
 };
-using SixteenBitProducts = TypeList<NativeProduct, Float32Product>;
 
-/// Whether to use libtorch's product. Never measured, so that equal processors give equal bits.
+/// With fewer multiplications libtorch's float32 product is faster.
+constexpr std::int64_t kMinBlockedFloat32 = 1 << 22;
+
+/// Whether this processor has AVX-512 but libtorch's MKL, which uses it on Intel only, would not.
+bool mkl_misses_avx512() {
+  static const bool misses =
+      at::hasMKL() && !kernels::is_intel() && kernels::missing_avx512().empty();
+  return misses;
+}
+
+/// The product for rows of this dtype and for this number of multiplications. Never measured, so
+/// that equal processors give equal bits.
 template <class Device>
-bool uses_libtorch(at::ScalarType type);
+Product product_for(at::ScalarType type, std::int64_t multiplications);
 
 template <>
-bool uses_libtorch<OnCpu>(at::ScalarType type) {
-  if (!is_16_bit(type)) return true;
-  static const auto forced = parse_variable(SixteenBitProducts{}, "MEZZO_LINEAR");
-  if (forced) return *forced == SixteenBitProduct::kNative;
-  return type == at::kBFloat16 ? kernels::has_fast_bfloat16_products()
-                               : kernels::has_fast_float16_products();
+Product product_for<OnCpu>(at::ScalarType type, std::int64_t multiplications) {
+  using Float32Names = TypeList<LibtorchProduct, BlockedProduct>;
+  using SixteenBitNames = TypeList<NativeProduct, ProductInFloat32>;
+  if (type == at::kFloat) {
+    static const auto forced = parse_variable(Float32Names{}, "MEZZO_FLOAT32_LINEAR");
+    if (forced) return *forced;
+    const bool blocked = mkl_misses_avx512() && multiplications >= kMinBlockedFloat32;
+    return blocked ? Product::kBlocked : Product::kLibtorch;
+  }
+  if (!is_16_bit(type)) return Product::kLibtorch;
+  static const auto forced = parse_variable(SixteenBitNames{}, "MEZZO_LINEAR");
+  if (forced) return *forced;
+  const bool fast = type == at::kBFloat16 ? kernels::has_fast_bfloat16_products()
+                                          : kernels::has_fast_float16_products();
+  return fast ? Product::kLibtorch : Product::kBlocked;
 }
 
 template <>
-bool uses_libtorch<OnCuda>(at::ScalarType /*type*/) {
-  return true;
+Product product_for<OnCuda>(at::ScalarType /*type*/, std::int64_t /*multiplications*/) {
+  return Product::kLibtorch;
 }
 
 template <class Device>
@@ -85,8 +110,9 @@ at::Tensor dense_product_on(const at::Tensor& x, const at::Tensor& weight,
               c10::str(x.sizes()));
   MEZZO_CHECK(!bias || (bias->dim() == 1 && bias->size(0) == factor.size(1)),
               "linear: expected bias [{}], got {}", factor.size(1), c10::str(bias->sizes()));
-  const at::Tensor out = uses_libtorch<Device>(type) ? native_product(rows, factor, bias)
-                                                     : blocked_product(rows, factor, bias);
+  const auto product = product_for<Device>(type, rows.numel() * factor.size(1));
+  const at::Tensor out = product == Product::kBlocked ? blocked_product(rows, factor, bias)
+                                                      : libtorch_product(rows, factor, bias);
   if (x.dim() == 2) return out;
   auto shape = x.sizes().vec();
   shape.back() = out.size(1);
@@ -102,8 +128,9 @@ at::Tensor transposed_product_on(const at::Tensor& a, const at::Tensor& b) {
               "{} {} on {} and {} {} on {}",
               c10::toString(a.scalar_type()), c10::str(a.sizes()), a.device().str(),
               c10::toString(b.scalar_type()), c10::str(b.sizes()), b.device().str());
-  return uses_libtorch<Device>(a.scalar_type()) ? native_product(a.t(), b, std::nullopt)
-                                                : blocked_transposed_product(a, b);
+  const auto product = product_for<Device>(a.scalar_type(), a.numel() * b.size(1));
+  return product == Product::kBlocked ? blocked_transposed_product(a, b)
+                                      : libtorch_product(a.t(), b, std::nullopt);
 }
 
 struct LinearInputs {
