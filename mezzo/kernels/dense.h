@@ -7,9 +7,10 @@
 namespace mezzo::kernels {
 
 // Dense products in float32: blocks of 16-bit or float32 matrices are converted into memory that
-// stays in the cache, accumulated in registers, and rounded once. After Goto and van de Geijn, "Anatomy of
-// High-Performance Matrix Multiplication" (2008). Sums are split into slices of the depth whose
-// length depends on the depth alone, so results do not depend on how rows are split over threads.
+// stays in the cache, accumulated in registers, and rounded once. After Goto and van de Geijn,
+// "Anatomy of High-Performance Matrix Multiplication" (2008). Sums are split into slices of the
+// depth whose length depends on the depth alone, so results do not depend on how rows are split
+// over threads.
 
 /// The dtypes of dense products.
 using DenseDTypes = TypeList<Float32, BFloat16, Float16>;

@@ -1,5 +1,5 @@
-// Dense products: libtorch's, or on the CPU a blocked one that multiplies in float32 and rounds once
-// (docs/decisions/0012-two-ways-of-16-bit-products.md and 0025-float32-products.md).
+// Dense products: libtorch's, or on the CPU a blocked one that multiplies in float32 and rounds
+// once (docs/decisions/0012-two-ways-of-16-bit-products.md and 0025-float32-products.md).
 #include <cstdint>
 #include <optional>
 #include <string_view>
