@@ -1,9 +1,12 @@
 #include "mezzo/nn/layer_support.h"
 
+#include <string>
+
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/graph/topology_build.h"
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::nn::detail {
@@ -129,11 +132,30 @@ at::Tensor activate(const Activation& activation, const at::Tensor& h) {
   return activation ? activation(h) : h;
 }
 
+void check_dense_rows(std::string_view layer, const Graph& graph, const at::Tensor& h,
+                      std::int64_t in_features) {
+  MEZZO_CHECK(h.defined() && h.layout() == at::kStrided && at::isFloatingType(h.scalar_type()) &&
+                  h.dim() == 2 && h.size(0) == graph.num_nodes() &&
+                  (in_features < 0 || h.size(1) == in_features),
+              "{}: expected floating, strided h [{}, {}], one row per node, got {}{}", layer,
+              graph.num_nodes(), in_features < 0 ? "in" : std::to_string(in_features), describe(h),
+              mezzo::detail::dense_hint(h));
+  MEZZO_CHECK(h.device() == graph.device(), "{}: expected h on the graph's device {}, got {}",
+              layer, graph.device().str(), h.device().str());
+}
+
 Topology rows_to_graphs(const at::Tensor& sizes, at::Device device) {
   const at::Tensor ends = at::constant_pad_nd(sizes.cumsum(0), {1, 0});
   const auto num_rows = ends[-1].item<std::int64_t>();
-  const at::Tensor bounds = ends.to(device);
-  return Topology::from_csc(bounds, at::arange(num_rows, bounds.options()), num_rows);
+  const at::ScalarType dtype = mezzo::detail::choose_id_dtype("rows_to_graphs", IdWidth::kAutomatic,
+                                                              num_rows, sizes.numel(), num_rows);
+  return mezzo::detail::topology_from_rows(
+      {ends.to(device), at::arange(num_rows, at::dtype(dtype).device(device)), at::Tensor()},
+      num_rows, sizes.numel());
+}
+
+Topology rows_to_one(std::int64_t num_rows, at::Device device) {
+  return rows_to_graphs(at::full({1}, num_rows, at::kLong), device);
 }
 
 at::ScalarType scale_dtype(const at::Tensor& h) {

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/graph/argument_checks.h"
+#include "mezzo/graph/graph.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/layer.h"
 
@@ -80,9 +81,19 @@ at::Tensor add_parameter(const at::Tensor& h, const at::Tensor& parameter);
 /// activation(h), or h if the activation is empty.
 at::Tensor activate(const Activation& activation, const at::Tensor& h);
 
+/// Checks that h is a floating, strided [N, in_features], one row for each node, on the graph's
+/// device. in_features: -1 for any width.
+void check_dense_rows(std::string_view layer, const Graph& graph, const at::Tensor& h,
+                      std::int64_t in_features);
+
 /// A topology with rows as sources, their graphs as destinations and one edge for each row. sizes:
-/// int64 [number of graphs] on the CPU; the rows of a graph are contiguous. Synchronises on CUDA.
+/// int64 [number of graphs] on the CPU; the rows of a graph are contiguous.
 Topology rows_to_graphs(const at::Tensor& sizes, at::Device device);
+
+/// A topology with `num_rows` rows as sources and one destination. An operand of the destination is
+/// shared by the rows; its gradient has the same bits for any number of threads, unlike that of
+/// libtorch's broadcasts.
+Topology rows_to_one(std::int64_t num_rows, at::Device device);
 
 /// The dtype of row factors in scaled_sum for rows like h: float64 for float64, else float32.
 at::ScalarType scale_dtype(const at::Tensor& h);

@@ -12,6 +12,7 @@
 #include "support/graphs.h"
 #include "support/module_gradcheck.h"
 #include "support/nn_reference.h"
+#include "support/peer_case.h"
 #include "support/recurrent_reference.h"
 #include "support/running_error.h"
 #include "support/settings.h"
@@ -25,11 +26,6 @@ using nn::Set2SetOptions;
 using nn::WeightAndSum;
 using torch::nn::AnyModule;
 using torch::nn::Linear;
-
-/// Graphs of 4, 0, 1, 7 and 0 nodes.
-Graph mixed_batch() {
-  return batch({four_node_graph(), empty_graph(), one_node_graph(), cycle_graph(7), empty_graph()});
-}
 
 /// combine(rows of a graph) for every graph that has nodes, 0 for the others: [B, F].
 template <class Combine>
