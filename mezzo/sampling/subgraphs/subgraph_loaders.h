@@ -107,4 +107,39 @@ class MEZZO_API SaintLoader : public Batches<SubgraphBatch> {
   SaintLoader(const Graph& graph, SaintLoaderOptions options);
 };
 
+/// A mini-batch of whole graphs, on the loader's device.
+struct GraphBatch {
+  /// The drawn graphs in their order, as batch() joins them: with all columns and the edges in the
+  /// loader's order in each graph.
+  Graph graph;
+  at::Tensor graph_ids;    ///< int64 [graph.batch_size()], positions among the loader's graphs
+  Columns graph_data;      ///< the graphs' rows of the loader's graph_data
+  std::int64_t index = 0;  ///< of the batch in its epoch
+};
+
+/// Options of a GraphLoader.
+struct GraphLoaderOptions {
+  std::int64_t batch_size = 128;  ///< graphs, at least 1
+  bool shuffle = false;           ///< a new order each epoch
+  /// The graphs to take, integers [n] in [0, number of graphs) or bool [number of graphs], on the
+  /// CPU. Undefined: all.
+  at::Tensor graphs = {};
+  Columns graph_data = {};       ///< [number of graphs, ...] each, on the CPU, such as labels
+  at::Device device = at::kCPU;  ///< of the batches
+  std::int64_t num_workers = 0;  ///< see PipelineOptions
+  std::int64_t prefetch = 2;     ///< see PipelineOptions
+  std::uint64_t seed = 0;        ///< of the order
+  bool drop_last = false;        ///< drops a last batch with fewer graphs
+};
+
+/// Yields batches of some of the graphs that batch() joined; every graph once per epoch. A batch
+/// copies consecutive rows and is not padded. See Batches for epochs, workers and errors.
+class MEZZO_API GraphLoader : public Batches<GraphBatch> {
+ public:
+  /// graph: a batch (batch(), Graph::set_batch) on the CPU with strided columns; do not write to
+  /// them during a loop. Reads every edge once. Throws InvalidArgument, also for edges between
+  /// graphs.
+  GraphLoader(const Graph& graph, GraphLoaderOptions options = {});
+};
+
 }  // namespace mezzo
