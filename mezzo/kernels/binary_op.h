@@ -9,7 +9,7 @@
 namespace mezzo {
 
 /// The operation that computes a message from its two operands.
-enum class BinaryOp : std::uint8_t { kAdd, kSub, kMul, kDiv, kDot, kCopyLhs, kCopyRhs };
+enum class BinaryOp : std::uint8_t { kAdd, kSub, kMul, kDiv, kDot, kCopyLhs, kCopyRhs, kAddRelu };
 
 /// The side a message operand is read from.
 enum class Target : std::uint8_t { kSrc, kDst, kEdge };
@@ -24,7 +24,7 @@ struct Derivative {
 namespace kernels {
 
 // Each op defines `apply` and the partial derivatives `grad_lhs` and `grad_rhs` in the accumulator
-// type. `V` is a vector with + - * /.
+// type. `V` is a vector with + - * / < and select.
 
 struct Add {
   static constexpr BinaryOp kind = BinaryOp::kAdd;
@@ -152,6 +152,27 @@ struct CopyRhs {
   }
 };
 
+/// max(a + b, 0): the message of GINEConv. NaN stays; the derivative at 0 is 0, as of torch.relu.
+struct AddRelu {
+  static constexpr BinaryOp kind = BinaryOp::kAddRelu;
+  static constexpr std::string_view name = "add_relu";
+  static constexpr bool uses_lhs = true, uses_rhs = true;
+  static constexpr Derivative lhs_derivative = {.reads_lhs = true, .reads_rhs = true},
+                              rhs_derivative = {.reads_lhs = true, .reads_rhs = true};
+  template <class V>
+  static constexpr V apply(V a, V b) {
+    return select(a + b < V::zero(), V::zero(), a + b);
+  }
+  template <class V>
+  static constexpr V grad_lhs(V g, V a, V b) {
+    return select(V::zero() < a + b, g, V::zero());
+  }
+  template <class V>
+  static constexpr V grad_rhs(V g, V a, V b) {
+    return grad_lhs(g, a, b);
+  }
+};
+
 struct SrcTarget {
   static constexpr Target kind = Target::kSrc;
   static constexpr std::string_view name = "u";
@@ -168,7 +189,7 @@ struct EdgeTarget {
 }  // namespace kernels
 
 using BinaryOps = TypeList<kernels::Add, kernels::Sub, kernels::Mul, kernels::Div, kernels::Dot,
-                           kernels::CopyLhs, kernels::CopyRhs>;
+                           kernels::CopyLhs, kernels::CopyRhs, kernels::AddRelu>;
 using Targets = TypeList<kernels::SrcTarget, kernels::DstTarget, kernels::EdgeTarget>;
 
 /// Whether the op reads its lhs.

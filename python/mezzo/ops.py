@@ -17,8 +17,8 @@ def gspmm(graph: GraphLike, op: str, reduce: str, lhs: Tensor | None, rhs: Tenso
           lhs_target: str = "u", rhs_target: str = "e") -> Tensor:
     """out[v] = reduce over the edges e into v of op(lhs, rhs): [num_dst, ...].
 
-    op: add, sub, mul, div, dot, copy_lhs or copy_rhs; reduce: sum, mean, max, min or prod; lhs and
-    rhs: [rows of the target, ...], broadcast as in DGL. A node without in-edges gets 0."""
+    op: add, sub, mul, div, dot, copy_lhs, copy_rhs or add_relu; reduce: sum, mean, max, min or prod;
+    operands: [rows of the target, ...], broadcast as in DGL. A node without in-edges gets 0."""
     return call(_traced.gspmm, as_tensor(graph), op, reduce, lhs, rhs, lhs_target, rhs_target)
 
 

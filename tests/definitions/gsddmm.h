@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "mezzo/kernels/binary_op.h"
@@ -11,6 +12,16 @@
 #include "tests/definitions/array.h"
 
 namespace mezzo::definition {
+
+/// max(x, 0) of a number or a tensor; NaN stays.
+template <class Number>
+Number relu(const Number& x) {
+  if constexpr (std::is_arithmetic_v<Number>) {
+    return x < 0 ? 0 : x;
+  } else {
+    return x.relu();
+  }
+}
 
 /// A message of two numbers or of tensors of equal sizes; of dot: its terms.
 template <class Number>
@@ -29,6 +40,8 @@ Number combined(BinaryOp op, const Number& a, const Number& b) {
       return a;
     case BinaryOp::kCopyRhs:
       return b;
+    case BinaryOp::kAddRelu:
+      return relu(a + b);
   }
   return {};
 }
@@ -48,6 +61,8 @@ inline double derivative(BinaryOp op, bool of_lhs, double a, double b) {
     case BinaryOp::kCopyLhs:
     case BinaryOp::kCopyRhs:
       return 1;
+    case BinaryOp::kAddRelu:
+      return a + b > 0 ? 1 : 0;
   }
   return 0;
 }

@@ -159,6 +159,10 @@ struct Number {
   __device__ friend constexpr Number operator-(Number a, Number b) { return {a.value - b.value}; }
   __device__ friend constexpr Number operator*(Number a, Number b) { return {a.value * b.value}; }
   __device__ friend constexpr Number operator/(Number a, Number b) { return {a.value / b.value}; }
+  __device__ friend constexpr bool operator<(Number a, Number b) { return a.value < b.value; }
+  __device__ friend constexpr Number select(bool take, Number yes, Number no) {
+    return take ? yes : no;
+  }
 };
 
 /// The message of two numbers; for dot the caller sums. The op is selected at run time, the same in
