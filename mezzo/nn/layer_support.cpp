@@ -85,6 +85,22 @@ void check_node_rows(std::string_view layer, const Topology& topology, const Nod
   check_destinations(layer, topology, h, {topology.num_dst(), in_features_dst});
 }
 
+void check_edge_features(std::string_view layer, const Topology& topology,
+                         const at::Tensor& edge_features, const at::Tensor& h,
+                         at::IntArrayRef shape) {
+  MEZZO_CHECK(edge_features.defined() && at::isFloatingType(edge_features.scalar_type()) &&
+                  edge_features.sizes() == shape && edge_features.layout() == at::kStrided,
+              "{}: expected floating, strided edge_features [{}], one row per edge, got {}", layer,
+              fmt::join(shape, ", "), describe(edge_features));
+  MEZZO_CHECK(edge_features.device() == topology.device(),
+              "{}: expected edge_features on the graph's device {}, got {}", layer,
+              topology.device().str(), edge_features.device().str());
+  const bool is_double = edge_features.scalar_type() == at::kDouble;
+  MEZZO_CHECK(is_double == (h.scalar_type() == at::kDouble),
+              "{}: expected edge_features of the dtype of h, {}, got {}", layer,
+              c10::toString(h.scalar_type()), c10::toString(edge_features.scalar_type()));
+}
+
 NodeRows drop_features(const NodeRows& h, double probability, bool training) {
   const at::Tensor src = mezzo::feature_dropout(h.src(), probability, training);
   if (!h.is_pair()) return src;

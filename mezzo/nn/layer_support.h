@@ -54,6 +54,12 @@ void check_destinations(std::string_view layer, const Topology& topology, const 
 void check_node_rows(std::string_view layer, const Topology& topology, const NodeRows& h,
                      std::int64_t in_features, std::int64_t in_features_dst);
 
+/// Checks that edge_features are strided, floating of this shape, on the topology's device, and
+/// float64 only beside rows h of float64.
+void check_edge_features(std::string_view layer, const Topology& topology,
+                         const at::Tensor& edge_features, const at::Tensor& h,
+                         at::IntArrayRef shape);
+
 /// Applies feature_dropout to the tensor, or to both tensors of a pair.
 NodeRows drop_features(const NodeRows& h, double probability, bool training);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 #include <ostream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ namespace {
 
 constexpr auto kSageConvName = "SAGEConv";
 constexpr auto kGinConvName = "GINConv";
+constexpr auto kGineConvName = "GINEConv";
 
 /// One edge to each destination from its own row among `num_rows` sources.
 Topology own_rows(const Topology& topology, std::int64_t num_rows) {
@@ -176,22 +178,44 @@ at::Tensor SAGEConvImpl::forward(const Topology& topology, const NodeRows& featu
 
 namespace {
 
-ReduceOp reduction(Aggregator aggregator) {
-  if (aggregator == Aggregator::kMean) return ReduceOp::kMean;
-  return aggregator == Aggregator::kMax ? ReduceOp::kMax : ReduceOp::kSum;
-}
-
 /// One tensor: the destinations are the first rows. A pair: checks that both have the same trailing
 /// sizes and dtype.
-void check_sides(const Topology& topology, const NodeRows& h) {
-  detail::check_node_rows(kGinConvName, topology, h.src());
+void check_sides(std::string_view layer, const Topology& topology, const NodeRows& h) {
+  detail::check_node_rows(layer, topology, h.src());
   if (!h.is_pair()) {
-    detail::check_prefix(kGinConvName, topology);
+    detail::check_prefix(layer, topology);
     return;
   }
   std::vector<std::int64_t> shape = h.src().sizes().vec();
   shape[0] = topology.num_dst();
-  detail::check_destinations(kGinConvName, topology, h, shape);
+  detail::check_destinations(layer, topology, h, shape);
+}
+
+/// Creates eps, a parameter or a buffer, and gives the layer a copy of its apply_func.
+template <class Layer>
+void reset_isomorphism_layer(Layer& layer, std::string_view name) {
+  MEZZO_CHECK(std::isfinite(layer.options.initial_eps), "{}: expected a finite initial_eps, got {}",
+              name, layer.options.initial_eps);
+  const at::Tensor values = at::empty({1}, at::kFloat);
+  layer.eps = layer.options.learn_eps ? layer.register_parameter("eps", values)
+                                      : layer.register_buffer("eps", values);
+  layer.apply_func = layer.apply_func.clone();
+  layer.apply_func.register_in(layer, "apply_func");
+  layer.reset_parameters();
+}
+
+/// apply_func of (1 + eps) h_v + received.
+template <class Layer>
+at::Tensor with_own_rows(Layer& layer, const at::Tensor& h_dst, const at::Tensor& received) {
+  const at::ScalarType scale = detail::scale_dtype(h_dst);
+  const at::Tensor own = detail::residual_rows(h_dst, received.size(0), received.scalar_type());
+  // A zero-dimensional tensor is not rounded to the dtype of the rows and does not change it.
+  const at::Tensor factor = 1 + layer.eps.squeeze(0).to(scale);
+  // The gradient of eps is a sum over all rows. It overflows 16 bits, so the rows are float32.
+  const at::Tensor scaled =
+      layer.options.learn_eps ? (own.to(scale) * factor).to(own.scalar_type()) : own * factor;
+  const at::Tensor out = scaled + received;
+  return layer.apply_func.is_empty() ? out : layer.apply_func.forward(out);
 }
 
 }  // namespace
@@ -207,13 +231,7 @@ void GINConvImpl::reset() {
   MEZZO_CHECK(!name_of(GinAggregators{}, options.aggregator).empty(),
               "{}: expected aggregator to be one of {}, got {}", kGinConvName,
               mezzo::detail::names(GinAggregators{}), name_of(Aggregators{}, options.aggregator));
-  MEZZO_CHECK(std::isfinite(options.initial_eps), "{}: expected a finite initial_eps, got {}",
-              kGinConvName, options.initial_eps);
-  const at::Tensor values = at::empty({1}, at::kFloat);
-  eps = options.learn_eps ? register_parameter("eps", values) : register_buffer("eps", values);
-  apply_func = apply_func.clone();
-  apply_func.register_in(*this, "apply_func");
-  reset_parameters();
+  reset_isomorphism_layer(*this, kGinConvName);
 }
 
 void GINConvImpl::pretty_print(std::ostream& stream) const {
@@ -228,23 +246,46 @@ void GINConvImpl::reset_parameters() {
 
 at::Tensor GINConvImpl::forward(const Topology& topology, const NodeRows& h,
                                 const at::Tensor& edge_weight) {
-  check_sides(topology, h);
-  const at::ScalarType scale = detail::scale_dtype(h.src());
+  check_sides(kGinConvName, topology, h);
   const std::optional<at::Tensor> factors =
-      detail::edge_factors(kGinConvName, topology, edge_weight, scale);
+      detail::edge_factors(kGinConvName, topology, edge_weight, detail::scale_dtype(h.src()));
   const at::Tensor rows = detail::is_sparse(h.src()) ? h.src().to_dense() : h.src();
   const at::Tensor received = gspmm(topology, factors ? BinaryOp::kMul : BinaryOp::kCopyLhs,
-                                    reduction(options.aggregator), rows, factors);
-  const at::Tensor own = detail::residual_rows(h.is_pair() ? h.dst() : rows, topology.num_dst(),
-                                               received.scalar_type());
-  // A zero-dimensional tensor is not rounded to the dtype of the rows and does not change it.
-  const at::Tensor factor = 1 + eps.squeeze(0).to(scale);
-  // The gradient of eps is a sum over all rows. It overflows 16 bits, so the rows are float32.
-  const at::Tensor scaled =
-      options.learn_eps ? (own.to(scale) * factor).to(own.scalar_type()) : own * factor;
-  at::Tensor out = scaled + received;
-  if (!apply_func.is_empty()) out = apply_func.forward(out);
+                                    detail::reduction(options.aggregator), rows, factors);
+  const at::Tensor out = with_own_rows(*this, h.is_pair() ? h.dst() : rows, received);
   return detail::activate(options.activation, out);
+}
+
+GINEConvImpl::GINEConvImpl(GINEConvOptions layer_options, TensorModule update)
+    : options(layer_options) {
+  reset();
+  apply_func = std::move(update);  // the caller's own module
+  apply_func.register_in(*this, "apply_func");
+}
+
+void GINEConvImpl::reset() {
+  reset_isomorphism_layer(*this, kGineConvName);
+}
+
+void GINEConvImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("mezzo::nn::GINEConv(initial_eps={}, learn_eps={})", options.initial_eps,
+                        options.learn_eps);
+}
+
+void GINEConvImpl::reset_parameters() {
+  torch::nn::init::constant_(eps, options.initial_eps);
+}
+
+at::Tensor GINEConvImpl::forward(const Topology& topology, const NodeRows& h,
+                                 const at::Tensor& edge_features) {
+  check_sides(kGineConvName, topology, h);
+  std::vector<std::int64_t> shape = h.src().sizes().vec();
+  shape[0] = topology.num_edges();
+  detail::check_edge_features(kGineConvName, topology, edge_features, h.src(), shape);
+  const at::Tensor rows = detail::is_sparse(h.src()) ? h.src().to_dense() : h.src();
+  const at::Tensor received =
+      gspmm(topology, BinaryOp::kAddRelu, ReduceOp::kSum, rows, edge_features);
+  return with_own_rows(*this, h.is_pair() ? h.dst() : rows, received);
 }
 
 }  // namespace mezzo::nn

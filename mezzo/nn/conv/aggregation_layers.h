@@ -152,12 +152,47 @@ class MEZZO_API GINConvImpl : public torch::nn::Cloneable<GINConvImpl> {
   TensorModule apply_func;
 };
 
-/// Can be constructed from braces: `GINConv({.learn_eps = true}, apply_func)`.
-class GINConv : public torch::nn::ModuleHolder<GINConvImpl> {
- public:
-  using ModuleHolder::ModuleHolder;
-  explicit GINConv(GINConvOptions options, TensorModule apply_func = {})
-      : ModuleHolder(std::make_shared<GINConvImpl>(std::move(options), std::move(apply_func))) {}
+/// Options of GINEConv.
+struct GINEConvOptions {
+  double initial_eps = 0;
+  bool learn_eps = false;  ///< eps is a parameter, otherwise a buffer
 };
+
+/// GINConv with edge features (Hu et al., ICLR'20): apply_func((1 + eps) h_v + sum of relu(h_u +
+/// e)). With DGL's parameters: `eps` [1] and the parameters of `apply_func`. One fused kernel: no
+/// tensor of the edges besides edge_features and their gradient.
+class MEZZO_API GINEConvImpl : public torch::nn::Cloneable<GINEConvImpl> {
+ public:
+  /// apply_func: a module from a tensor to a tensor, such as torch::nn::Sequential, or empty.
+  /// Throws InvalidArgument unless initial_eps is finite.
+  explicit GINEConvImpl(GINEConvOptions options, TensorModule apply_func = {});
+  /// Creates eps, and for clone() a copy of apply_func.
+  void reset() override;
+  /// Sets eps to initial_eps; does not change apply_func.
+  void reset_parameters();
+  /// Writes the name, sizes and options in one line.
+  void pretty_print(std::ostream& stream) const override;
+  /// h: as GINConv's, of at least one dimension. edge_features: [E, ...] with the trailing sizes
+  /// and the dtype of h, or float32 beside 16-bit h; a region does not cast them. Returns
+  /// apply_func of [num_dst, ...]. Throws InvalidArgument for other shapes.
+  at::Tensor forward(const Topology& topology, const NodeRows& h, const at::Tensor& edge_features);
+
+  GINEConvOptions options;
+  at::Tensor eps;
+  TensorModule apply_func;
+};
+
+/// The holder of GINConv and GINEConv. Can be constructed from braces: `GINConv({.learn_eps =
+/// true}, apply_func)`.
+template <class Impl>
+class IsomorphismHolder : public torch::nn::ModuleHolder<Impl> {
+ public:
+  using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+  explicit IsomorphismHolder(decltype(Impl::options) options, TensorModule apply_func = {})
+      : torch::nn::ModuleHolder<Impl>(
+            std::make_shared<Impl>(std::move(options), std::move(apply_func))) {}
+};
+using GINConv = IsomorphismHolder<GINConvImpl>;
+using GINEConv = IsomorphismHolder<GINEConvImpl>;
 
 }  // namespace mezzo::nn

@@ -46,6 +46,11 @@ void check_one_node_set(std::string_view layer, const Topology& topology) {
   check_prefix(layer, topology);
 }
 
+ReduceOp reduction(Aggregator aggregator) {
+  if (aggregator == Aggregator::kMean) return ReduceOp::kMean;
+  return aggregator == Aggregator::kMax ? ReduceOp::kMax : ReduceOp::kSum;
+}
+
 void check_hops(std::string_view layer, std::int64_t hops) {
   MEZZO_CHECK(hops >= 0, "{}: expected k of at least 0, got {}", layer, hops);
 }

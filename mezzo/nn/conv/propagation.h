@@ -8,7 +8,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/graph/topology.h"
+#include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/ops/ops.h"
 
 /// Code shared by the layers that propagate rows without a transformation. Internal to nn; not
 /// exported. All checks throw InvalidArgument with the name of the layer.
@@ -19,6 +21,9 @@ void check_node_rows(std::string_view layer, const Topology& topology, const at:
 
 /// Checks that sources and destinations are one set of nodes: num_src == num_dst.
 void check_one_node_set(std::string_view layer, const Topology& topology);
+
+/// The reducer of one of GinAggregators.
+ReduceOp reduction(Aggregator aggregator);
 
 /// Checks that `hops` is at least 0.
 void check_hops(std::string_view layer, std::int64_t hops);

@@ -5,8 +5,9 @@
 #include "mezzo/amp/precision.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/model/mlp.h"
+#include "mezzo/runtime/memory.h"
 
-#include "support/module_gradcheck.h"
+#include "support/edge_layer_reference.h"
 #include "support/propagation_reference.h"
 
 namespace mezzo::test::gin_conv_test {
@@ -15,6 +16,8 @@ namespace {
 using nn::Aggregator;
 using nn::GINConv;
 using nn::GINConvOptions;
+using nn::GINEConv;
+using nn::GINEConvOptions;
 using torch::nn::AnyModule;
 using torch::nn::Linear;
 
@@ -197,6 +200,87 @@ TEST(GINConv, wrong_arguments_are_errors_that_name_them) {
         at::zeros({10}, on_device(at::kLong))}) {
     EXPECT_TRUE(mentions(error(g, h, weight), "edge_weight[10]"));
   }
+}
+
+/// A layer with an eps of 0.25 and no apply_func, of `dtype`.
+GINEConv make_gine(at::ScalarType dtype, bool learn_eps = true) {
+  GINEConv layer(GINEConvOptions{.initial_eps = 0.25, .learn_eps = learn_eps});
+  layer->to(test_device(), dtype);
+  return layer;
+}
+
+at::Tensor define_gine(const Topology& g, const at::Tensor& src, const at::Tensor& dst,
+                       const at::Tensor& edges) {
+  const at::Tensor messages =
+      (rows_of_sources(g, take(src, Numbers::kGiven)) + take(edges, Numbers::kGiven)).relu();
+  return 1.25 * take(dst, Numbers::kGiven) + sums_of_messages(g, messages);
+}
+
+TEST(GINEConv, is_exact_on_small_integers_in_every_dtype) {
+  const Topology g = random_topology(15, 9, 40, 2);
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const at::ScalarType of_edges : {dtype.scalar, at::kFloat}) {
+      if (of_edges == at::kFloat && dtype.scalar == at::kDouble) continue;
+      SCOPED_TRACE(testing::Message() << dtype.name << ", edges of " << of_edges);
+      const at::Tensor src = integers({15, 5}, dtype.scalar, 3),
+                       dst = integers({9, 5}, dtype.scalar, 4),
+                       edges = integers({40, 5}, of_edges, 5);
+      GINEConv layer = make_gine(dtype.scalar);
+      const at::Tensor one = layer(g, src, edges), pair = layer(g, std::pair(src, dst), edges);
+      EXPECT_EQ(one.scalar_type(), dtype.scalar);
+      EXPECT_TRUE(exact_rounded(one, define_gine(g, src, src.slice(0, 0, 9), edges)));
+      EXPECT_TRUE(exact_rounded(pair, define_gine(g, src, dst, edges)));
+    }
+  }
+}
+
+TEST(GINEConv, gradients_agree_with_differences_and_rows_have_any_rank) {
+  const Topology g = random_topology(6, 4, 11, 10);
+  GINEConv layer = make_gine(at::kDouble);
+  EXPECT_TRUE(edge_gradcheck(
+      *layer, [&](const auto& x) { return outputs_of(layer(g, std::pair(x[0], x[1]), x[2])); },
+      {uniform({6, 2, 3}, at::kDouble, 11), uniform({4, 2, 3}, at::kDouble, 12),
+       uniform({11, 2, 3}, at::kDouble, 13)}));
+}
+
+TEST(GINEConv, a_region_keeps_its_dtype_and_makes_no_tensor_of_the_edges) {
+  const Topology g = random_topology(50, 50, 4000, 7);
+  const at::Tensor h = uniform({50, 32}, at::kFloat, 8), edges = uniform({4000, 32}, at::kFloat, 9);
+  for (const auto& [precision, dtype] : {std::pair(amp::Precision::kBFloat16, at::kBFloat16),
+                                         std::pair(amp::Precision::kFloat16, at::kHalf)}) {
+    const nn::MLP update(32, 4, {.dropout = 0});
+    GINEConv layer(GINEConvOptions{.learn_eps = true}, AnyModule(update));
+    layer->to(test_device());
+    layer(g, h, edges).sum().backward();  // orders the edges, once
+    reset_peak_memory(test_device());
+    const std::int64_t before = peak_memory_bytes(test_device());
+    {
+      const amp::PrecisionScope scope(precision, test_device());
+      const at::Tensor out = layer(g, h, edges);
+      EXPECT_EQ(out.scalar_type(), dtype);
+      out.sum().backward();
+    }
+    EXPECT_LT(peak_memory_bytes(test_device()) - before, edges.numel() * 2);
+    for (const auto& parameter : layer->named_parameters()) {
+      ASSERT_TRUE(parameter.value().grad().defined()) << parameter.key();
+      EXPECT_TRUE(parameter.value().grad().isfinite().all().item<bool>()) << parameter.key();
+    }
+  }
+}
+
+TEST(GINEConv, wrong_arguments_are_errors_that_name_them) {
+  EXPECT_ERROR("GINEConv:expectedafiniteinitial_eps",
+               GINEConv layer(GINEConvOptions{.initial_eps = std::nan("")}));
+  EXPECT_EQ(GINEConv(GINEConvOptions{})->named_buffers().size(), 1U);
+  GINEConv layer = make_gine(at::kFloat);
+  const Topology g = random_topology(5, 5, 10, 21);
+  const at::Tensor h = at::zeros({5, 3}, on_device(at::kFloat));
+  for (const at::Tensor& edges :
+       {at::Tensor(), at::zeros({10, 4}, on_device(at::kFloat)),
+        at::zeros({9, 3}, on_device(at::kFloat)), at::zeros({10, 3}, on_device(at::kLong))}) {
+    EXPECT_ERROR("GINEConv:expectedfloating,stridededge_features[10,3]", layer(g, h, edges));
+  }
+  EXPECT_ERROR("GINEConv:expectedfloatingh[5,...]", layer(g, h.narrow(0, 0, 4), h));
 }
 
 TEST(SAGEConv, refuses_the_aggregators_that_only_others_have) {
