@@ -2,9 +2,6 @@
 // processes beside this one, and on few points with libtorch's distances of all pairs.
 #include "mezzo/graph/points/points.h"
 
-#include <array>
-#include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <memory>
@@ -14,13 +11,9 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <CLI/App.hpp>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "mezzo/core/error.h"
-
+#include "bench/harness/peer.h"
 #include "bench/harness/program.h"
 
 namespace {
@@ -28,89 +21,36 @@ namespace {
 using namespace mezzo::bench;
 
 std::int64_t num_points = 1'000'000, num_neighbors = 16;
-std::string script = MEZZO_BENCH_PEERS "/neighbors.py";
 
-/// A process of bench/peers/neighbors.py.
-class Peer {
- public:
-  Peer(const std::string& python, const std::string& library, const at::Tensor& points) {
-    std::array<int, 2> to_peer = {}, from_peer = {};
-    if (::pipe2(to_peer.data(), O_CLOEXEC) != 0 || ::pipe2(from_peer.data(), O_CLOEXEC) != 0) {
-      throw mezzo::IoError("points: no pipe to a peer");
-    }
-    const std::vector<std::string> words = {python,
-                                            script,
-                                            library,
-                                            std::to_string(points.size(0)),
-                                            std::to_string(points.size(1)),
-                                            std::to_string(num_neighbors),
-                                            std::to_string(at::get_num_threads())};
-    std::vector<char*> arguments;
-    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    process_ = ::fork();
-    if (process_ == 0) {
-      ::dup2(to_peer[0], STDIN_FILENO);
-      ::dup2(from_peer[1], STDOUT_FILENO);
-      ::execvp(arguments[0], arguments.data());
-      ::_exit(127);
-    }
-    ::close(to_peer[0]);
-    ::close(from_peer[1]);
-    in_ = ::fdopen(to_peer[1], "w");
-    out_ = ::fdopen(from_peer[0], "r");
-    std::fwrite(points.const_data_ptr(), 4, static_cast<std::size_t>(points.numel()), in_);
-    version = ask("");
-  }
-  ~Peer() {
-    std::fclose(in_);
-    std::fclose(out_);
-    ::waitpid(process_, nullptr, 0);
-  }
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
-
-  /// The line that answers `line`; empty if the process has ended.
-  std::string ask(const std::string& line) {
-    std::fputs(line.c_str(), in_);
-    std::fflush(in_);
-    std::array<char, 64> answer = {};
-    if (std::fgets(answer.data(), answer.size(), out_) == nullptr) return "";
-    return std::string(answer.data()).substr(0, std::string(answer.data()).find('\n'));
-  }
-
-  Tensors distances() {
-    at::Tensor result = at::empty({num_points, num_neighbors});
-    const auto count = static_cast<std::size_t>(result.numel());
-    const bool complete =
-        !ask("distances\n").empty() && std::fread(result.data_ptr(), 4, count, out_) == count;
-    if (!complete) throw mezzo::IoError("neighbors.py ended");
-    return {result};
-  }
-
-  std::string version;  ///< empty if it cannot run
-
- private:
-  pid_t process_ = -1;
-  std::FILE *in_ = nullptr, *out_ = nullptr;
-};
+Tensors distances_of(Peer& peer) {
+  at::Tensor result = at::empty({num_points, num_neighbors});
+  peer.ask("distances");
+  peer.read(result.data_ptr(), result.nbytes());
+  return {result};
+}
 
 Candidate peer_of(const std::string& library, const at::Tensor& points) {
   const char* const python = std::getenv("MEZZO_PYTHON");
   if (python == nullptr) {
     return {.name = library, .refusal = "MEZZO_PYTHON names no interpreter"};
   }
-  const auto peer = std::make_shared<Peer>(python, library, points);
-  if (peer->version.empty()) {
+  const auto peer = std::make_shared<Peer>(
+      python,
+      std::vector<std::string>{MEZZO_BENCH_PEERS "/neighbors.py", library,
+                               std::to_string(points.size(0)), std::to_string(points.size(1)),
+                               std::to_string(num_neighbors),
+                               std::to_string(at::get_num_threads())},
+      points.const_data_ptr(), points.nbytes());
+  if (peer->version().empty()) {
     return {.name = library, .refusal = fmt::format("{} cannot import it", python)};
   }
-  return {.name = fmt::format("{} {}", library, peer->version),
+  return {.name = fmt::format("{} {}", library, peer->version()),
           .run =
               [peer] {
-                if (peer->ask("find\n").empty()) throw mezzo::IoError("neighbors.py ended");
+                peer->ask("find");
                 return Tensors();
               },
-          .arrange = [peer](const Tensors&) { return peer->distances(); }};
+          .arrange = [peer](const Tensors&) { return distances_of(*peer); }};
 }
 
 Candidate libtorch_pairs(const at::Tensor& points) {
@@ -156,7 +96,6 @@ void add_options(CLI::App& app) {
 }
 
 void run(Bench& bench) {
-  std::signal(SIGPIPE, SIG_IGN);
   bench.begin();
   for (const std::int64_t dimensions : bench.arguments.widths) {
     bench.run({.work = fmt::format("{} neighbours, {} points", num_neighbors, num_points),
