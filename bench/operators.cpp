@@ -102,6 +102,11 @@ std::vector<Program> programs() {
                 return {gat_layer(load, width, pass), gatv2_layer(load, width, pass)};
               },
               /*self_loops=*/true),
+          on_graph("interaction", "An interaction block beside concatenated rows in libtorch",
+                   {64, 128}, "Features of a node, of an edge and of the hidden layer",
+                   [](const Workload& load, std::int64_t width, Pass pass) -> Made {
+                     return {interaction_block(load, width, pass)};
+                   }),
           {.name = "dropout",
            .description = "Dropout beside libtorch's",
            .widths = {256},

@@ -36,6 +36,7 @@
 #include "mezzo/nn/conv/gated_graph_conv.h"
 #include "mezzo/nn/conv/gcn2_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/interaction_block.h"
 #include "mezzo/nn/conv/propagation_layers.h"
 #include "mezzo/nn/jumping_knowledge.h"
 #include "mezzo/nn/layer.h"

@@ -7,8 +7,10 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/nn/conv/attention_layers.h"
+#include "mezzo/nn/conv/interaction_block.h"
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::bench {
@@ -167,6 +169,72 @@ Plan layer_plan(const char* name, const Workload& load, std::int64_t width, Pass
           .make = [=] { return make_layer(load, width, pass, make(width, heads)); }};
 }
 
+/// The new rows of nodes and edges.
+using Interaction = std::function<Tensors(const at::Tensor& h, const at::Tensor& e)>;
+
+/// With a row of every tensor for each edge.
+Interaction concatenated(const std::shared_ptr<const LibtorchGraph>& torch, nn::InteractionBlock layer) {
+  return [torch, layer](const at::Tensor& h, const at::Tensor& e) mutable -> Tensors {
+    const at::Tensor ends =
+        at::cat({h.index_select(0, torch->src()), h.index_select(0, torch->dst()), e}, 1);
+    const at::Tensor new_e = e + layer->edge_mlp->forward(ends);
+    const at::Tensor received = at::zeros({h.size(0), e.size(1)}, new_e.options())
+                                    .index_add(0, torch->dst(), new_e);
+    return {h + layer->node_mlp->forward(at::cat({h, received}, 1)), new_e};
+  };
+}
+
+Comparison make_interaction_block(const Workload& load, std::int64_t width, Pass pass) {
+  const bool backward = pass == Pass::kForwardBackward;
+  nn::InteractionBlock layer(width, width);
+  const std::int64_t nodes = load.topology.num_src(), edges = load.topology.num_edges();
+  const Tensors rows = {at::randn({nodes, width}), at::randn({edges, width})};
+  const Tensors gradients = {at::randn({nodes, width}), at::randn({edges, width})};
+  const auto run_in = [&](at::ScalarType type, const Interaction& forward) {
+    Tensors inputs, upstream;
+    for (const at::Tensor& one : rows) {
+      inputs.push_back(one.to(type).detach().requires_grad_(backward));
+    }
+    for (const at::Tensor& one : gradients) upstream.push_back(one.to(type));
+    return [=]() -> Tensors {
+      const at::AutoGradMode record(backward);
+      Tensors results = forward(inputs[0], inputs[1]);
+      if (!backward) return results;
+      Tensors all = inputs;
+      const auto parameters = layer->parameters();
+      all.insert(all.end(), parameters.begin(), parameters.end());
+      const Tensors grads = torch::autograd::grad(results, all, upstream);
+      results.insert(results.end(), {grads[0], grads[1]});
+      return results;
+    };
+  };
+  // A row of an edge is multiplied by two weights; the backward computes the first product and the
+  // second again and has two gradients of each. Rows of nodes count as a sixteenth.
+  const std::int64_t operations = 2 * edges * width * width * (backward ? 8 : 2);
+  const std::int64_t edge_bytes = edges * width * kFloatBytes;
+  Comparison comparison;
+  comparison.rounding.steps = 16;
+  comparison.rounding.jumps = backward ? 4 : 0;  // the relu
+  comparison.candidates.push_back({.name = "concatenated",
+                                   .run = run_in(at::kFloat, concatenated(load.torch, layer)),
+                                   .cost = {.run_bytes = (backward ? 12 : 6) * edge_bytes}});
+  for (const amp::Precision precision : load.precisions) {
+    const Interaction forward = [topology = load.topology, layer, precision](
+                                    const at::Tensor& h, const at::Tensor& e) mutable -> Tensors {
+      const amp::PrecisionScope scope(precision, at::kCPU);
+      auto [new_h, new_e] = layer(topology, h, e);
+      return {new_h, new_e};
+    };
+    comparison.candidates.push_back(
+        {.name = "mezzo " + std::string(amp::to_string(precision)),
+         .is_mezzo = true,
+         .precision = precision,
+         .run = run_in(storage_type(precision), forward),
+         .cost = {.run_bytes = (backward ? 3 : 2) * edge_bytes, .operations = operations}});
+  }
+  return comparison;
+}
+
 /// libtorch's product in a TF32 scope, backward too.
 void add_tensor_float32(OperatorCase& product, std::function<Tensors()> run) {
   constexpr auto kPrecision = amp::Precision::kTensorFloat32;
@@ -208,6 +276,13 @@ Plan gat_layer(const Workload& load, std::int64_t width, Pass pass) {
 
 Plan gatv2_layer(const Workload& load, std::int64_t width, Pass pass) {
   return layer_plan("GATv2", load, width, pass, gatv2);
+}
+
+Plan interaction_block(const Workload& load, std::int64_t width, Pass pass) {
+  return {.work = "interaction block" + suffix(pass),
+          .width = width,
+          .bytes = 6 * load.topology.num_edges() * width * kFloatBytes,
+          .make = [=] { return make_interaction_block(load, width, pass); }};
 }
 
 Plan dense_product(const ProductSize& size, const std::vector<amp::Precision>& precisions,

@@ -22,6 +22,11 @@ Plan gat_layer(const Workload& load, std::int64_t width, Pass pass);
 /// As gat_layer, for a GATv2 layer; compares the gradient of the source weight.
 Plan gatv2_layer(const Workload& load, std::int64_t width, Pass pass);
 
+/// An InteractionBlock whose nodes, edges and hidden layer have `width` features, compared with
+/// plain libtorch on the concatenated rows of each edge, as in PyG's MetaLayer. Compares both
+/// results and the gradients of both inputs; the results stay alive during the backward.
+Plan interaction_block(const Workload& load, std::int64_t width, Pass pass);
+
 /// The sizes of a dense product [rows, in] x [in, out].
 struct ProductSize {
   std::int64_t rows, in, out;

@@ -150,6 +150,34 @@ class PyG:
         edges = graphs["edge_index"]
         return {"GATConv": (layer, lambda x: layer(x, edges).view(len(x), HEADS, -1))}
 
+    def interaction(self, edges, width):
+        """MeshGraphNet's block as a MetaLayer of [nodes, width] and [edges, width]."""
+        sum_of, layers = self.utils.scatter, torch.nn
+
+        def mlp(parts):
+            return layers.Sequential(layers.Linear(parts * width, width), layers.ReLU(),
+                                     layers.Linear(width, width), layers.LayerNorm(width))
+
+        class Edges(layers.Module):
+            def __init__(self):
+                super().__init__()
+                self.mlp = mlp(3)
+
+            def forward(self, src, dst, e, *_):
+                return e + self.mlp(torch.cat([src, dst, e], 1))
+
+        class Nodes(layers.Module):
+            def __init__(self):
+                super().__init__()
+                self.mlp = mlp(2)
+
+            def forward(self, x, ends, e, *_):
+                received = sum_of(e, ends[1], 0, len(x), "sum")
+                return x + self.mlp(torch.cat([x, received], 1))
+
+        layer = self.nn.MetaLayer(Edges(), Nodes())
+        return layer, lambda x, e: layer(x, edges, e)[:2]
+
     def models(self, kind, data):
         src, dst = data.edges(kind)
         graphs = {"edge_index": torch.stack([src, dst]),
@@ -336,6 +364,8 @@ def kernels(options, report):
         passes(f"dropout, {nodes} rows", width,
                {"dropout": lambda x: torch.nn.functional.dropout(x, DROPOUT)},
                [torch.randn(nodes, width)], torch.randn(nodes, width), report)
+    if hasattr(library, "interaction"):
+        interaction(library, torch.stack([src, dst]), nodes, report)
     loops = torch.arange(nodes)
     graphs = library.graphs(torch.cat([src, loops]), torch.cat([dst, loops]), nodes)
     attention(library, graphs, nodes, report)
@@ -361,6 +391,27 @@ def attention(library, graphs, nodes, report):
                 contenders.append((form, precision, run))
         report.measure(f"GAT layer, {HEADS} x {HIDDEN // HEADS}, {suffix}", HIDDEN, contenders,
                        with_memory=True)
+
+
+def interaction(library, ends, nodes, report):
+    for width in (64, 128):
+        layer, function = library.interaction(ends, width)
+        rows = [torch.randn(nodes, width), torch.randn(ends.shape[1], width)]
+        gradients = [torch.randn_like(one) for one in rows]
+        contenders = []
+        for precision, dtype in AMP.items():
+            def run(dtype=dtype, inputs=[]):
+                if not inputs:
+                    inputs += [one.to(dtype or one.dtype).requires_grad_() for one in rows]
+                with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+                    results = function(*inputs)
+                torch.autograd.backward(results, [gradient.to(one.dtype) for gradient, one
+                                                  in zip(gradients, results)])
+                layer.zero_grad()
+                for one in inputs:
+                    one.grad = None
+            contenders.append(("MetaLayer", precision, run))
+        report.measure("interaction block, forward+backward", width, contenders, with_memory=True)
 
 
 def step_of(net, x, data, dtype):

@@ -8,6 +8,7 @@
 #include "mezzo/kernels/cuda_sampling.h"
 #include "mezzo/kernels/dense.h"
 #include "mezzo/kernels/dropout.h"
+#include "mezzo/kernels/edge_mlp.h"
 #include "mezzo/kernels/edge_softmax.h"
 #include "mezzo/kernels/gatv2_scores.h"
 #include "mezzo/kernels/message_grad.h"
@@ -35,7 +36,9 @@ std::tuple<Entry<Args>...> table_of(TypeList<Args...>);
 /// The kernels of the CPU.
 using CpuKernelList =
     decltype(joined(KernelList{}, TypeList<UniformDraws<std::int32_t>, UniformDraws<std::int64_t>,
-                                           PackArgs, RowsProductArgs, TransposedProductArgs>{}));
+                                           PackArgs, RowsProductArgs, TransposedProductArgs,
+                                           AddRowsArgs, NormalizeRowsArgs, NormalizeRowsGradArgs,
+                                           ScatterRowsArgs>{}));
 
 /// The kernels of CUDA.
 using CudaKernelList =

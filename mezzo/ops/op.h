@@ -33,8 +33,9 @@
 //     Result meta() const;                // empty results on the meta device, of symbolic sizes
 //     void lower(at::DeviceType device);  // if autocast casts arguments
 //     void check() const;                 // if recording a gradient needs further checks
-//     // If it has a gradient: the result, and the gradients in the members of the arguments.
-//     static at::Tensor forward(Saved<Op>& saved);
+//     // If it has a gradient: the result, and the gradients in the members of the arguments. A
+//     // tuple's backward gets a list of gradients, undefined for results that the loss ignores.
+//     static Result forward(Saved<Op>& saved);
 //     static Op backward(const Saved<Op>& saved, const at::Tensor& grad);
 //     static constexpr bool is_linear = true;      // if the gradient is differentiable
 //     static constexpr bool is_repeatable = true;  // see declare_repeatable
@@ -244,21 +245,31 @@ template <class Op>
 struct Differentiable : torch::autograd::Function<Differentiable<Op>> {
   using Context = torch::autograd::AutogradContext;
   using Tensors = torch::autograd::variable_list;
+  static constexpr bool has_one_result = std::is_same_v<typename Op::Result, at::Tensor>;
+  using Output = std::conditional_t<has_one_result, at::Tensor, Tensors>;
 
-  static at::Tensor call(const Op& op) {
+  static typename Op::Result call(const Op& op) {
     if constexpr (requires { op.check(); }) op.check();
-    return with_fields<Op>(
+    const Output output = with_fields<Op>(
         [&](const auto&... field) { return Differentiable::apply(op.*field.member...); });
+    if constexpr (has_one_result) {
+      return output;
+    } else {
+      typename Op::Result results;
+      std::apply([next = output.begin()](auto&... result) mutable { ((result = *next++), ...); },
+                 results);
+      return results;
+    }
   }
 
-  static at::Tensor forward(Context* context, const auto&... values) {
+  static Output forward(Context* context, const auto&... values) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const auto saved = c10::make_intrusive<Saved<Op>>();
     with_fields<Op>([&](const auto&... field) { ((saved->op.*field.member = values), ...); });
     saved->for_each_tensor([&](const char* name, const auto& tensor) {
       if (tensor_of(tensor).requires_grad()) saved->needs_grad.insert(name);
     });
-    const at::Tensor result = Op::forward(*saved);
+    const typename Op::Result result = Op::forward(*saved);
     Tensors tensors;
     saved->for_each_tensor([&]<class T>(const char* /*name*/, T& tensor) {
       tensors.push_back(tensor_of(std::exchange(tensor, T())));
@@ -267,7 +278,12 @@ struct Differentiable : torch::autograd::Function<Differentiable<Op>> {
     saved->more.clear();
     context->save_for_backward(std::move(tensors));
     context->saved_data["saved"] = c10::IValue::make_capsule(saved);
-    return result;
+    if constexpr (has_one_result) {
+      return result;
+    } else {
+      context->set_materialize_grads(false);
+      return std::apply([](const auto&... one) { return Tensors{one...}; }, result);
+    }
   }
 
   static Tensors backward(Context* context, const Tensors& grads) {
@@ -281,7 +297,13 @@ struct Differentiable : torch::autograd::Function<Differentiable<Op>> {
       ++next;
     });
     saved.more.assign(next, tensors.end());
-    const Op gradients = Op::backward(saved, grads[0]);
+    const Op gradients = [&] {
+      if constexpr (has_one_result) {
+        return Op::backward(saved, grads[0]);
+      } else {
+        return Op::backward(saved, grads);
+      }
+    }();
     return with_fields<Op>(
         [&](const auto&... field) { return Tensors{tensor_of(gradients.*field.member)...}; });
   }

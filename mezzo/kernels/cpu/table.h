@@ -13,6 +13,7 @@
 #include "mezzo/kernels/cpu/dense_rows.h"
 #include "mezzo/kernels/cpu/draw_rows.h"
 #include "mezzo/kernels/cpu/dropout_rows.h"
+#include "mezzo/kernels/cpu/edge_mlp_rows.h"
 #include "mezzo/kernels/cpu/sparse/message_grad_rows.h"
 #include "mezzo/kernels/cpu/sparse/sddmm_rows.h"
 #include "mezzo/kernels/cpu/sparse/spmm_rows.h"
