@@ -1,5 +1,6 @@
 // Learns a step of the heat equation on a mesh with encoder, processor and decoder (MeshGraphNet,
-// Pfaff et al., 2021). Prints the loss of every tenth step, then "test error", relative to no change.
+// Pfaff et al., 2021). Prints the loss of every tenth step, then "test error", relative to no
+// change.
 #include <cstdlib>
 #include <iostream>
 

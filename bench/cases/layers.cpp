@@ -173,13 +173,14 @@ Plan layer_plan(const char* name, const Workload& load, std::int64_t width, Pass
 using Interaction = std::function<Tensors(const at::Tensor& h, const at::Tensor& e)>;
 
 /// With a row of every tensor for each edge.
-Interaction concatenated(const std::shared_ptr<const LibtorchGraph>& torch, nn::InteractionBlock layer) {
+Interaction concatenated(const std::shared_ptr<const LibtorchGraph>& torch,
+                         nn::InteractionBlock layer) {
   return [torch, layer](const at::Tensor& h, const at::Tensor& e) mutable -> Tensors {
     const at::Tensor ends =
         at::cat({h.index_select(0, torch->src()), h.index_select(0, torch->dst()), e}, 1);
     const at::Tensor new_e = e + layer->edge_mlp->forward(ends);
-    const at::Tensor received = at::zeros({h.size(0), e.size(1)}, new_e.options())
-                                    .index_add(0, torch->dst(), new_e);
+    const at::Tensor received =
+        at::zeros({h.size(0), e.size(1)}, new_e.options()).index_add(0, torch->dst(), new_e);
     return {h + layer->node_mlp->forward(at::cat({h, received}, 1)), new_e};
   };
 }

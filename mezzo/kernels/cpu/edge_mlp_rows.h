@@ -119,8 +119,8 @@ void compute(const NormalizeRowsArgs& a) {
     const Normal<V> normal = normal_of<V, T>(x, a.length, a.eps);
     for_vectors<V>(a.length, [&](std::int64_t i, std::int64_t count) {
       const V unit = (load_some<V, T>(x + i, count) - normal.mean) * normal.scale;
-      const V result = V::fma(unit, load_some_accum<V>(weight + i, count),
-                              load_some_accum<V>(bias + i, count));
+      const V result =
+          V::fma(unit, load_some_accum<V>(weight + i, count), load_some_accum<V>(bias + i, count));
       store_some<V, T>(load_some<V, T>(residual + i, count) + result, out + i, count);
     });
   }
@@ -173,7 +173,8 @@ void scatter_rows(const ScatterRowsArgs& a, const Id* ids) {
   const std::int64_t ahead = prefetch_distance(a.length * static_cast<std::int64_t>(sizeof(Accum)));
   const auto* rows = static_cast<const typename T::Storage*>(a.rows);
   auto* sums = static_cast<Accum*>(a.sums);
-  const auto share = static_cast<std::uint32_t>(a.share), shares = static_cast<std::uint32_t>(a.shares);
+  const auto share = static_cast<std::uint32_t>(a.share),
+             shares = static_cast<std::uint32_t>(a.shares);
   std::int64_t own[kBatch];
   for (std::int64_t begin = 0; begin < a.count; begin += kBatch) {
     const std::int64_t end = begin + kBatch < a.count ? begin + kBatch : a.count;

@@ -24,7 +24,8 @@ torch::nn::Sequential make_mlp(std::int64_t in, std::int64_t out,
                                const InteractionBlockOptions& options) {
   torch::nn::Sequential mlp;
   for (std::int64_t i = 0; i < options.hidden_layers; ++i) {
-    mlp->push_back(torch::nn::Linear(i == 0 ? in : options.hidden_features, options.hidden_features));
+    mlp->push_back(
+        torch::nn::Linear(i == 0 ? in : options.hidden_features, options.hidden_features));
     mlp->push_back(torch::nn::ReLU());
   }
   mlp->push_back(torch::nn::Linear(options.hidden_features, out));
@@ -48,12 +49,13 @@ void check_rows(const char* name, const at::Tensor& rows, std::int64_t num_rows,
                   rows.size(1) == features,
               "{}: expected floating strided {} [{}, {}], got {}", kInteractionBlockName, name,
               num_rows, features, detail::describe(rows));
-  MEZZO_CHECK(rows.device() == topology.device(), "{}: expected {} on the graph's device {}, got {}",
-              kInteractionBlockName, name, topology.device().str(), rows.device().str());
-  MEZZO_CHECK(at::autocast::is_autocast_enabled(rows.device().type()) ||
-                  rows.scalar_type() == weights,
-              "{}: expected {} of the weights' dtype, {}, got {}", kInteractionBlockName, name,
-              c10::toString(weights), c10::toString(rows.scalar_type()));
+  MEZZO_CHECK(rows.device() == topology.device(),
+              "{}: expected {} on the graph's device {}, got {}", kInteractionBlockName, name,
+              topology.device().str(), rows.device().str());
+  MEZZO_CHECK(
+      at::autocast::is_autocast_enabled(rows.device().type()) || rows.scalar_type() == weights,
+      "{}: expected {} of the weights' dtype, {}, got {}", kInteractionBlockName, name,
+      c10::toString(weights), c10::toString(rows.scalar_type()));
 }
 
 }  // namespace
@@ -78,8 +80,7 @@ void InteractionBlockImpl::pretty_print(std::ostream& stream) const {
   stream << fmt::format(
       "mezzo::nn::InteractionBlock(node_features={}, edge_features={}, hidden_features={}, "
       "hidden_layers={})",
-      options.node_features, options.edge_features, options.hidden_features,
-      options.hidden_layers);
+      options.node_features, options.edge_features, options.hidden_features, options.hidden_layers);
 }
 
 std::pair<at::Tensor, at::Tensor> InteractionBlockImpl::forward(const Topology& topology,

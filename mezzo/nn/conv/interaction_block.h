@@ -32,7 +32,8 @@ struct InteractionBlockOptions {
 /// are computed in blocks that stay in the cache, and the backward computes them again. Beside its
 /// results and gradients a block allocates nothing of E rows, and it keeps only its inputs. In a
 /// region of mixed precision rows are 16-bit, rounded after each product; sums over edges, layer
-/// normalization and residuals are float32. The same bits for any number of threads.
+/// normalization and residuals are float32. The
+/// edges' part has the same bits for any number of threads.
 class MEZZO_API InteractionBlockImpl : public torch::nn::Cloneable<InteractionBlockImpl> {
  public:
   /// Throws InvalidArgument unless the sizes are positive and hidden_layers is at least 1.
@@ -50,8 +51,7 @@ class MEZZO_API InteractionBlockImpl : public torch::nn::Cloneable<InteractionBl
   InteractionBlockOptions options;
   torch::nn::Sequential edge_mlp{nullptr}, node_mlp{nullptr};
 };
-using InteractionBlock =
-    LayerHolder<InteractionBlockImpl, &InteractionBlockOptions::node_features,
-                &InteractionBlockOptions::edge_features>;
+using InteractionBlock = LayerHolder<InteractionBlockImpl, &InteractionBlockOptions::node_features,
+                                     &InteractionBlockOptions::edge_features>;
 
 }  // namespace mezzo::nn

@@ -54,9 +54,9 @@ struct EdgeMlpGrad : EdgeMlpInputs {
   }
   Result meta() const {
     const auto like = [](const OptionalTensor& t) { return t ? shape_of(*t) : at::Tensor(); };
-    return {shape_of(src),         shape_of(dst),      needs_edge ? shape_of(edge) : at::Tensor(),
-            shape_of(weight),      like(hidden_weight), like(hidden_bias),
-            shape_of(out_weight),  shape_of(out_bias), shape_of(norm_weight),
+    return {shape_of(src),        shape_of(dst),       needs_edge ? shape_of(edge) : at::Tensor(),
+            shape_of(weight),     like(hidden_weight), like(hidden_bias),
+            shape_of(out_weight), shape_of(out_bias),  shape_of(norm_weight),
             shape_of(norm_bias)};
   }
 };
@@ -75,9 +75,7 @@ struct EdgeMlp : EdgeMlpInputs {
       return composed_edge_mlp(*this);
     }
   }
-  Result meta() const {
-    return {shape_of(edge), shape_of(edge, 0, dst.sym_size(0))};
-  }
+  Result meta() const { return {shape_of(edge), shape_of(edge, 0, dst.sym_size(0))}; }
 
   void lower(at::DeviceType device) {
     for (at::Tensor* t : {&src, &dst, &edge, &weight, &out_weight, &out_bias}) {
@@ -98,9 +96,8 @@ struct EdgeMlp : EdgeMlpInputs {
     at::Tensor hidden_weight, hidden_bias;
     std::tie(gradients.src, gradients.dst, gradients.edge, gradients.weight, hidden_weight,
              hidden_bias, gradients.out_weight, gradients.out_bias, gradients.norm_weight,
-             gradients.norm_bias) =
-        dispatch(EdgeMlpGrad{
-            {saved.op}, optional(grads[0]), optional(grads[1]), saved.needs_grad.contains("edge")});
+             gradients.norm_bias) = dispatch(EdgeMlpGrad{
+        {saved.op}, optional(grads[0]), optional(grads[1]), saved.needs_grad.contains("edge")});
     gradients.hidden_weight = hidden_weight;
     gradients.hidden_bias = hidden_bias;
     return gradients;
@@ -124,12 +121,12 @@ void EdgeMlpInputs::check_inputs() const {
     const at::ScalarType type = edge.scalar_type();
     MEZZO_CHECK(t.sizes() == shape, "edge_mlp: expected {} {}, got {}", name, c10::str(shape),
                 describe(t));
-    MEZZO_CHECK(t.device() == graph.device() &&
-                    (t.scalar_type() == type ||
-                     (of_norm && t.scalar_type() == accumulator_of(type))),
-                "edge_mlp: expected {} of edge's dtype {} on the graph's device {}, got {} on {}",
-                name, c10::toString(type), graph.device().str(), c10::toString(t.scalar_type()),
-                t.device().str());
+    MEZZO_CHECK(
+        t.device() == graph.device() &&
+            (t.scalar_type() == type || (of_norm && t.scalar_type() == accumulator_of(type))),
+        "edge_mlp: expected {} of edge's dtype {} on the graph's device {}, got {} on {}", name,
+        c10::toString(type), graph.device().str(), c10::toString(t.scalar_type()),
+        t.device().str());
   };
   dtype_of("edge_mlp: dtype of edge", edge.scalar_type());
   check("edge", edge, {graph.num_edges(), features});
@@ -150,11 +147,11 @@ void EdgeMlpInputs::check_inputs() const {
 
 EdgeMlpResult composed_edge_mlp(const EdgeMlpInputs& in) {
   const Topology& graph = in.topology->value;
-  const at::Tensor ends =
-      gsddmm(graph, BinaryOp::kAdd, in.src, in.dst, Target::kSrc, Target::kDst);
+  const at::Tensor ends = gsddmm(graph, BinaryOp::kAdd, in.src, in.dst, Target::kSrc, Target::kDst);
   at::Tensor hidden = at::relu(ends + mezzo::linear(in.edge, in.weight));
   for (std::int64_t i = 0; in.hidden_weight && i < in.hidden_weight->size(0); ++i) {
-    hidden = at::relu(mezzo::linear(hidden, in.hidden_weight->select(0, i), in.hidden_bias->select(0, i)));
+    hidden = at::relu(
+        mezzo::linear(hidden, in.hidden_weight->select(0, i), in.hidden_bias->select(0, i)));
   }
   const at::ScalarType wide = accumulator_of(in.edge.scalar_type());
   const at::Tensor out = mezzo::linear(hidden, in.out_weight, in.out_bias).to(wide);
@@ -168,8 +165,8 @@ EdgeMlpGradients composed_edge_mlp_grad(const EdgeMlpInputs& in, const EdgeMlpUp
                                         bool needs_edge) {
   const at::AutoGradMode record(true);
   // The operators below must reach autograd also if the caller is below it.
-  const c10::impl::ForceDispatchKeyGuard all_keys(c10::DispatchKeySet(),
-                                                  c10::autocast_dispatch_keyset);
+  const c10::impl::ForceDispatchKeyGuard all_keys(
+      c10::default_included_set, c10::default_excluded_set | c10::autocast_dispatch_keyset);
   EdgeMlpInputs leaves = in;
   const auto make_leaf = [](at::Tensor& t) { t = t.detach().requires_grad_(); };
   for (at::Tensor* t : {&leaves.src, &leaves.dst, &leaves.weight, &leaves.out_weight,

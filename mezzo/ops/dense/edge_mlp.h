@@ -15,20 +15,20 @@ namespace mezzo::detail {
 /// hidden_bias[i]) and the output norm(out_weight h + out_bias).
 struct EdgeMlpInputs {
   TopologyArgument topology;
-  at::Tensor src, dst;                          ///< [num_src, hidden], [num_dst, hidden]
-  at::Tensor edge, weight;                      ///< [E, features], [hidden, features]
-  OptionalTensor hidden_weight, hidden_bias;    ///< [layers, hidden, hidden], [layers, hidden]
-  at::Tensor out_weight, out_bias;              ///< [features, hidden], [features]
-  at::Tensor norm_weight, norm_bias;            ///< [features]
+  at::Tensor src, dst;                        ///< [num_src, hidden], [num_dst, hidden]
+  at::Tensor edge, weight;                    ///< [E, features], [hidden, features]
+  OptionalTensor hidden_weight, hidden_bias;  ///< [layers, hidden, hidden], [layers, hidden]
+  at::Tensor out_weight, out_bias;            ///< [features, hidden], [features]
+  at::Tensor norm_weight, norm_bias;          ///< [features]
 
   static constexpr auto fields() {
     using A = EdgeMlpInputs;
-    return std::tuple(
-        Field{"topology", &A::topology}, Field{"src", &A::src}, Field{"dst", &A::dst},
-        Field{"edge", &A::edge}, Field{"weight", &A::weight},
-        Field{"hidden_weight", &A::hidden_weight}, Field{"hidden_bias", &A::hidden_bias},
-        Field{"out_weight", &A::out_weight}, Field{"out_bias", &A::out_bias},
-        Field{"norm_weight", &A::norm_weight}, Field{"norm_bias", &A::norm_bias});
+    return std::tuple(Field{"topology", &A::topology}, Field{"src", &A::src}, Field{"dst", &A::dst},
+                      Field{"edge", &A::edge}, Field{"weight", &A::weight},
+                      Field{"hidden_weight", &A::hidden_weight},
+                      Field{"hidden_bias", &A::hidden_bias}, Field{"out_weight", &A::out_weight},
+                      Field{"out_bias", &A::out_bias}, Field{"norm_weight", &A::norm_weight},
+                      Field{"norm_bias", &A::norm_bias});
   }
 
   /// Throws InvalidArgument for other shapes, dtypes or devices.

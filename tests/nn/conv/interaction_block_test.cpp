@@ -43,13 +43,14 @@ Rows define(const InteractionBlock& layer, const Topology& g, const Rows& in,
   const at::Tensor &h = in[0], &e = in[1];
   const at::Tensor ends = at::cat({h.index_select(0, g.src()), h.index_select(0, g.dst()), e}, 1);
   const at::Tensor new_e = e + apply(layer->edge_mlp, ends, edge_parameters);
-  const at::Tensor received = at::zeros({h.size(0), e.size(1)}, e.options())
-                                  .index_add(0, g.dst().to(at::kLong), new_e);
+  const at::Tensor received =
+      at::zeros({h.size(0), e.size(1)}, e.options()).index_add(0, g.dst().to(at::kLong), new_e);
   return {h + apply(layer->node_mlp, at::cat({h, received}, 1), node_parameters), new_e};
 }
 
 /// Results, then gradients of the rows and of every parameter.
-Rows define_all(const InteractionBlock& layer, const Topology& g, const Rows& in, const Rows& grads) {
+Rows define_all(const InteractionBlock& layer, const Topology& g, const Rows& in,
+                const Rows& grads) {
   const auto leaves = [](const Rows& rows) {
     Rows wide;
     for (const at::Tensor& t : rows) wide.push_back(leaf(t.to(at::kDouble)));
@@ -60,8 +61,8 @@ Rows define_all(const InteractionBlock& layer, const Topology& g, const Rows& in
   Rows results = define(layer, g, rows, of_edge, of_node), inputs = rows;
   inputs.insert(inputs.end(), of_edge.begin(), of_edge.end());
   inputs.insert(inputs.end(), of_node.begin(), of_node.end());
-  const Rows gradients = torch::autograd::grad(
-      results, inputs, {grads[0].to(at::kDouble), grads[1].to(at::kDouble)});
+  const Rows gradients =
+      torch::autograd::grad(results, inputs, {grads[0].to(at::kDouble), grads[1].to(at::kDouble)});
   results.insert(results.end(), gradients.begin(), gradients.end());
   return results;
 }
@@ -97,7 +98,8 @@ struct Case {
 
 std::vector<Case> cases() {
   return {{random_topology(12, 12, 40, 1), {.node_features = 3, .edge_features = 5}},
-          {random_topology(12, 12, 40, 2), {.node_features = 20, .edge_features = 2, .hidden_features = 33}},
+          {random_topology(12, 12, 40, 2),
+           {.node_features = 20, .edge_features = 2, .hidden_features = 33}},
           {random_topology(30, 30, 9000, 3),
            {.node_features = 4, .edge_features = 18, .hidden_features = 7, .hidden_layers = 3}}};
 }
@@ -127,13 +129,13 @@ TEST(InteractionBlock, gradients_agree_with_differences) {
   const Topology g = random_topology(5, 5, 8, 10);
   InteractionBlock layer =
       make({.node_features = 3, .edge_features = 4, .hidden_features = 6, .hidden_layers = 2});
-  EXPECT_TRUE(module_gradcheck(
-      *layer,
-      [&](const Rows& in) {
-        const auto [h, e] = layer(g, in[0], in[1]);
-        return at::cat({h.flatten(), e.flatten()});
-      },
-      {uniform({5, 3}, at::kDouble, 11), uniform({8, 4}, at::kDouble, 12)}));
+  EXPECT_TRUE(
+      module_gradcheck(*layer,
+                       [&](const Rows& in) {
+                         const auto [h, e] = layer(g, in[0], in[1]);
+                         return at::cat({h.flatten(), e.flatten()});
+                       },
+                       {uniform({5, 3}, at::kDouble, 11), uniform({8, 4}, at::kDouble, 12)}));
 }
 
 TEST(InteractionBlock, stays_within_the_rounding_of_every_dtype_also_under_autocast) {
@@ -151,25 +153,50 @@ TEST(InteractionBlock, stays_within_the_rounding_of_every_dtype_also_under_autoc
                              setting.autocast ? dtype : at::kDouble);
     // Some ten roundings of half an epsilon; gradients also where a relu changes sides.
     for (std::size_t i = 0; i < got.size(); ++i) {
-      EXPECT_LT(difference(got[i], expected[i]), (i < 2 ? 8 : 24) * setting.dtype.epsilon) << i;
+      EXPECT_LT(difference(got[i], expected[i]), (i < 2 ? 8 : 48) * setting.dtype.epsilon) << i;
       EXPECT_EQ(got[i].scalar_type(), i < 2 ? dtype : stored) << i;
     }
   }
 }
 
-TEST(InteractionBlock, has_the_same_bits_on_any_number_of_threads) {
-  const Case one = {random_topology(500, 500, 60'000, 20),
-                    {.node_features = 40, .edge_features = 33, .hidden_features = 64}};
+/// Inputs of the edges' MLP with random numbers.
+mezzo::detail::EdgeMlpInputs inputs_of(const Topology& g, std::int64_t hidden,
+                                       std::int64_t features, at::ScalarType type) {
+  auto next = [type, seed = 31](const std::vector<std::int64_t>& sizes) mutable {
+    return leaf(uniform(sizes, type, static_cast<std::uint64_t>(++seed)));
+  };
+  return {.topology = mezzo::detail::hold(g),
+          .src = next({g.num_src(), hidden}),
+          .dst = next({g.num_dst(), hidden}),
+          .edge = next({g.num_edges(), features}),
+          .weight = next({hidden, features}),
+          .hidden_weight = next({2, hidden, hidden}),
+          .hidden_bias = next({2, hidden}),
+          .out_weight = next({features, hidden}),
+          .out_bias = next({features}),
+          .norm_weight = next({features}),
+          .norm_bias = next({features})};
+}
+
+TEST(InteractionBlock, edges_have_the_same_bits_on_any_number_of_threads) {
+  const Topology g = random_topology(500, 400, 60'000, 20);
   for (const DTypeInfo& dtype : dtypes()) {
     SCOPED_TRACE(dtype.name);
-    InteractionBlock layer = make(one.options, dtype.scalar);
-    const Rows in = one.rows(dtype.scalar, 21), grads = one.rows(dtype.scalar, 23);
+    const auto in = inputs_of(g, 40, 33, dtype.scalar);
     Rows alone;
     for (const int threads : {1, 2, 3}) {
       const ThreadCount count(threads);
-      const Rows got = run_all(layer, one.g, in, grads);
+      const auto [edge, sum] = mezzo::detail::edge_mlp(in);
+      Rows got = {edge.detach(), sum.detach()};
+      for (const at::Tensor& gradient : torch::autograd::grad(
+               {edge, sum},
+               {in.src, in.dst, in.edge, in.weight, *in.hidden_weight, *in.hidden_bias,
+                in.out_weight, in.out_bias, in.norm_weight, in.norm_bias},
+               {edge.detach(), sum.detach()})) {
+        got.push_back(gradient);
+      }
       if (alone.empty()) alone = got;
-      for (std::size_t i : {0, 1, 2, 3, 4, 6, 8}) EXPECT_TRUE(same_bits(got[i], alone[i])) << i;
+      for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], alone[i])) << i;
     }
   }
 }
@@ -190,40 +217,28 @@ TEST(InteractionBlock, results_that_the_loss_ignores_have_no_gradient) {
 }
 
 TEST(InteractionBlock, the_composed_form_agrees_with_blocks) {
-  const Topology g = random_topology(20, 20, 100, 30);
-  auto random = [seed = std::uint64_t{31}](at::IntArrayRef sizes) mutable {
-    return uniform(sizes, at::kDouble, ++seed);
-  };
-  const mezzo::detail::EdgeMlpInputs in = {.topology = mezzo::detail::hold(g),
-                                           .src = random({20, 6}),
-                                           .dst = random({20, 6}),
-                                           .edge = random({100, 5}),
-                                           .weight = random({6, 5}),
-                                           .hidden_weight = random({2, 6, 6}),
-                                           .hidden_bias = random({2, 6}),
-                                           .out_weight = random({5, 6}),
-                                           .out_bias = random({5}),
-                                           .norm_weight = random({5}),
-                                           .norm_bias = random({5})};
-  mezzo::detail::EdgeMlpInputs leaves = in;
-  leaves.edge = leaf(in.edge);
-  leaves.hidden_weight = leaf(*in.hidden_weight);
-  const auto [edge, sum] = mezzo::detail::edge_mlp(leaves);
+  const Topology g = random_topology(20, 15, 100, 30);
+  const auto in = inputs_of(g, 6, 5, at::kDouble);
+  const auto [edge, sum] = mezzo::detail::edge_mlp(in);
   const auto [composed_edge, composed_sum] = mezzo::detail::composed_edge_mlp(in);
   EXPECT_LT(difference(edge, composed_edge), 1e-11);
   EXPECT_LT(difference(sum, composed_sum), 1e-11);
-  const at::Tensor edge_grad = random({100, 5}), sum_grad = random({20, 5});
-  const Rows got = torch::autograd::grad({edge, sum}, {leaves.edge, *leaves.hidden_weight},
+  const at::Tensor edge_grad = uniform({100, 5}, at::kDouble, 50);
+  const at::Tensor sum_grad = uniform({15, 5}, at::kDouble, 51);
+  const Rows got = torch::autograd::grad({edge, sum}, {in.src, in.edge, *in.hidden_weight},
                                          {edge_grad, sum_grad});
   const auto composed = mezzo::detail::composed_edge_mlp_grad(in, {edge_grad, sum_grad}, true);
-  EXPECT_LT(difference(got[0], std::get<2>(composed)), 1e-11);
-  EXPECT_LT(difference(got[1], std::get<4>(composed)), 1e-11);
-  EXPECT_FALSE(std::get<2>(mezzo::detail::composed_edge_mlp_grad(in, {{}, sum_grad}, false)).defined());
+  EXPECT_LT(difference(got[0], std::get<0>(composed)), 1e-11);
+  EXPECT_LT(difference(got[1], std::get<2>(composed)), 1e-11);
+  EXPECT_LT(difference(got[2], std::get<4>(composed)), 1e-11);
+  const auto without = mezzo::detail::composed_edge_mlp_grad(in, {{}, sum_grad}, false);
+  EXPECT_FALSE(std::get<2>(without).defined());
 }
 
 TEST(InteractionBlock, keeps_nothing_and_allocates_one_row_an_edge_and_pass) {
   if (!test_device().is_cpu()) GTEST_SKIP() << "the composed form keeps rows of edges";
-  const Case one = {random_topology(1000, 1000, 200'000, 40), {.node_features = 32, .edge_features = 32}};
+  const Case one = {random_topology(1000, 1000, 200'000, 40),
+                    {.node_features = 32, .edge_features = 32}};
   InteractionBlock layer = make(one.options, at::kFloat);
   const Rows in = one.rows(at::kFloat, 41), grads = one.rows(at::kFloat, 43);
   const at::Tensor h = leaf(in[0]), e = leaf(in[1]);
@@ -236,11 +251,12 @@ TEST(InteractionBlock, keeps_nothing_and_allocates_one_row_an_edge_and_pass) {
   reset_peak_memory(test_device());
   const auto [new_h, new_e] = layer(one.g, h, e);
   EXPECT_LT(over(before, current_memory_bytes(test_device())), 1.1);  // the result
-  EXPECT_LT(over(before, peak_memory_bytes(test_device())), 1.3);     // and blocks, a chunk's 32 sums
+  EXPECT_LT(over(before, peak_memory_bytes(test_device())), 1.3);  // and blocks, a chunk's 32 sums
   before = current_memory_bytes(test_device());
   reset_peak_memory(test_device());
   torch::autograd::backward({new_h, new_e}, {grads[0], grads[1]});
-  EXPECT_LT(over(before, peak_memory_bytes(test_device())), 1.4);  // the gradient of e, a chunk of 1/6
+  EXPECT_LT(over(before, peak_memory_bytes(test_device())),
+            1.4);  // the gradient of e, a chunk of 1/6
 }
 
 TEST(InteractionBlock, runs_without_edges_and_without_nodes) {
