@@ -1,6 +1,7 @@
 #include <functional>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/activation.h>
@@ -11,10 +12,13 @@
 #include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
+#include "mezzo/nn/conv/edge_attention_layers.h"
 #include "mezzo/nn/conv/edge_conv.h"
+#include "mezzo/nn/conv/edge_filter_layers.h"
 #include "mezzo/nn/conv/gated_graph_conv.h"
 #include "mezzo/nn/conv/gcn2_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/pna_conv.h"
 #include "mezzo/nn/conv/propagation_layers.h"
 #include "mezzo/nn/jumping_knowledge.h"
 #include "mezzo/nn/model/mlp.h"
@@ -52,14 +56,24 @@ struct Case {
   std::function<std::shared_ptr<torch::nn::Module>(torch::nn::Module&)> owned;
 };
 
+/// The rows of the nodes.
+at::Tensor output_of(const at::Tensor& out) {
+  return out;
+}
+at::Tensor output_of(const std::pair<at::Tensor, at::Tensor>& of_nodes_and_edges) {
+  return of_nodes_and_edges.first;
+}
+
 template <class Impl, class... Inputs>
 Case make_case(std::string text, const torch::nn::ModuleHolder<Impl>& layer, Inputs... inputs) {
   using Owner = OwnerImpl<Impl>;
-  return {.text = std::move(text),
-          .module = layer.ptr(),
-          .owner = std::make_shared<Owner>(layer.ptr()),
-          .run = [=](auto& module) { return dynamic_cast<Impl&>(module).forward(inputs...); },
-          .owned = [](auto& owner) { return dynamic_cast<Owner&>(owner).part; }};
+  return {
+      .text = std::move(text),
+      .module = layer.ptr(),
+      .owner = std::make_shared<Owner>(layer.ptr()),
+      .run =
+          [=](auto& module) { return output_of(dynamic_cast<Impl&>(module).forward(inputs...)); },
+      .owned = [](auto& owner) { return dynamic_cast<Owner&>(owner).part; }};
 }
 
 std::vector<Case> convolutions() {
@@ -144,6 +158,44 @@ std::vector<Case> convolutions() {
   };
 }
 
+std::vector<Case> convolutions_with_edges() {
+  const Topology g = connected(8, 8, 52, 1);
+  const at::Tensor h = uniform({8, 4}, at::kFloat, 2), e = uniform({60, 3}, at::kFloat, 3);
+  using namespace nn;
+  return {
+      make_case("mezzo::nn::GINEConv(initial_eps=0.5, learn_eps=true)",
+                GINEConv({.initial_eps = 0.5, .learn_eps = true}, Sequential(Linear(4, 3), ReLU())),
+                g, h, uniform({60, 4}, at::kFloat, 4)),
+      make_case("mezzo::nn::EGATConv(in_features=4, in_features_dst=0, in_edge_features=3, "
+                "out_features=5, out_edge_features=2, num_heads=2, bias=true)",
+                EGATConv(4, 3, 5, 2, {.num_heads = 2}), g, h, e, at::Tensor()),
+      make_case("mezzo::nn::EdgeGATConv(in_features=4, in_features_dst=0, edge_features=3, "
+                "out_features=5, num_heads=2, feature_dropout=0, attention_dropout=0.5, "
+                "negative_slope=0.2, residual=true, allow_zero_in_degree=false, bias=true)",
+                EdgeGATConv(4, 3, 5, {.num_heads = 2, .attention_dropout = 0.5}), g, h, e),
+      make_case("mezzo::nn::NNConv(in_features=4, in_features_dst=0, out_features=5, "
+                "aggregator=max, residual=true, bias=true)",
+                NNConv(4, 5, Linear(3, 20), {.aggregator = Aggregator::kMax, .residual = true}), g,
+                h, e),
+      make_case("mezzo::nn::CFConv(in_features=4, edge_features=3, hidden_features=6, "
+                "out_features=5)",
+                CFConv(4, 3, 6, 5), g, h, e),
+      make_case("mezzo::nn::GatedGCNConv(in_features=4, edge_features=3, out_features=5, "
+                "dropout=0, batch_norm=true, residual=true)",
+                GatedGCNConv(4, 3, 5), g, h, e),
+      make_case("mezzo::nn::PNAConv(in_features=4, out_features=6, aggregators=[mean, std], "
+                "scalers=[identity, attenuation], delta=1.5, dropout=0, num_towers=2, "
+                "edge_features=3, residual=true)",
+                PNAConv(4, 6,
+                        {.aggregators = {PnaAggregator::kMean, PnaAggregator::kStd},
+                         .scalers = {PnaScaler::kIdentity, PnaScaler::kAttenuation},
+                         .delta = 1.5,
+                         .num_towers = 2,
+                         .edge_features = 3}),
+                g, h, e, at::Tensor()),
+  };
+}
+
 std::vector<Case> other_modules() {
   const Graph graphs = batch({cycle_graph(3), cycle_graph(5)});
   const at::Tensor h = uniform({8, 4}, at::kFloat, 7), other = uniform({8, 4}, at::kFloat, 8);
@@ -183,8 +235,10 @@ std::vector<Case> other_modules() {
 }
 
 std::vector<Case> cases() {
-  std::vector<Case> all = convolutions(), more = other_modules();
-  all.insert(all.end(), more.begin(), more.end());
+  std::vector<Case> all = convolutions();
+  for (const auto& more : {convolutions_with_edges(), other_modules()}) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
   return all;
 }
 
