@@ -389,6 +389,10 @@ std::int64_t Dataset::num_features() const {
   return features.defined() ? features.size(1) : 0;
 }
 
+std::int64_t Dataset::num_edge_features() const {
+  return edge_features.defined() ? edge_features.size(1) : 0;
+}
+
 std::int64_t Dataset::num_graphs() const {
   return graph_offsets.defined() ? graph_offsets.numel() - 1 : 1;
 }

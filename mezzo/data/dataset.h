@@ -140,6 +140,7 @@ struct MEZZO_API Dataset {
 
   std::int64_t num_edges() const;                             ///< E, directed
   std::int64_t num_features() const;                          ///< F, 0 without features
+  std::int64_t num_edge_features() const;                     ///< F_e, 0 without
   std::int64_t num_graphs() const;                            ///< G, 1 without graph_offsets
   std::int64_t count(TaskTarget of) const;                    ///< N, E or G
   std::int64_t num_targets() const { return count(target); }  ///< T

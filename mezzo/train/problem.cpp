@@ -61,6 +61,15 @@ std::int64_t count_unreached(const Topology& topology) {
   return (whole != nullptr ? *whole : topology.in_degrees()).eq(0).sum().item<std::int64_t>();
 }
 
+void check_sampler_of_edge_rows(const Dataset& dataset, const TrainOptions& options) {
+  const std::optional<SamplingOptions>& sampling = options.sampling;
+  MEZZO_CHECK(
+      !sampling || (sampling->sampler == SamplerKind::kNeighbor && !sampling->control_variates),
+      "dataset: the weights or features of the edges of {} need the sampler neighbor, without "
+      "control-variates",
+      dataset.origin);
+}
+
 void check_edge_weights(const Dataset& dataset, const TrainOptions& options) {
   constexpr const char* kWithout =
       "to ignore them leave out --weight, here or when the data were converted, or "
@@ -68,15 +77,21 @@ void check_edge_weights(const Dataset& dataset, const TrainOptions& options) {
   MEZZO_CHECK(nn::takes_edge_weights(options.model),
               "dataset: {} has edge weights, which gcn and sage take and {} does not; {}",
               dataset.origin, nn::to_string(options.model), kWithout);
-  const std::optional<SamplingOptions>& sampling = options.sampling;
-  MEZZO_CHECK(
-      !sampling || (sampling->sampler == SamplerKind::kNeighbor && !sampling->control_variates),
-      "dataset: {} has edge weights, for which the sampler is neighbor, without "
-      "control-variates; {}",
-      dataset.origin, kWithout);
+  check_sampler_of_edge_rows(dataset, options);
   MEZZO_CHECK(options.model != nn::ModelKind::kGcn || dataset.edge_weights.gt(0).all().item<bool>(),
               "dataset: {} has edge weights of at most 0, of whose sums gcn takes the root; {}",
               dataset.origin, kWithout);
+}
+
+void check_edge_features(const Dataset& dataset, const TrainOptions& options) {
+  MEZZO_CHECK(dataset.edge_features.defined() && !dataset.edge_weights.defined(),
+              "dataset: {} reads features of edges and no weights, {} has {}",
+              nn::to_string(options.model), dataset.origin,
+              dataset.edge_weights.defined() ? "edge weights" : "no features of edges");
+  MEZZO_CHECK(!uses_self_loops(options),
+              "self-loops: {} reads features of edges, which added loops do not have",
+              nn::to_string(options.model));
+  check_sampler_of_edge_rows(dataset, options);
 }
 
 /// Divides each weight by the square roots of the sums of weights at both ends, and multiplies it
@@ -107,9 +122,10 @@ Graph in_csc_order(const Graph& graph) {
 void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions& options) {
   Graph graph(topology_of(dataset));
   const bool has_weights = dataset.edge_weights.defined() && options.model != nn::ModelKind::kMlp;
-  if (has_weights) {
-    check_edge_weights(dataset, options);
-    graph.edata()[kWeightColumn] = dataset.edge_weights;
+  const bool has_features = nn::takes_edge_features(options.model);
+  if (has_weights || has_features) {
+    has_features ? check_edge_features(dataset, options) : check_edge_weights(dataset, options);
+    graph.edata()[kWeightColumn] = has_features ? dataset.edge_features : dataset.edge_weights;
   }
   // Exactly one loop a node, of weight 1, also if the data have some.
   if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
@@ -122,7 +138,7 @@ void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions&
               "self-loops: without them {} nodes of {} have no in-edge, which the model {} needs",
               unreached, dataset.name, nn::to_string(options.model));
   problem.topology = topology;
-  if (!has_weights) return;
+  if (!has_weights && !has_features) return;
   const at::Tensor& weights = graph.edata().at(kWeightColumn);
   const bool is_gcn = options.model == nn::ModelKind::kGcn;
   problem.edge_weight = is_gcn ? gcn_factors(topology, weights) : weights;
@@ -171,6 +187,7 @@ void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& opt
   problem.features = make_features(dataset, options);
   if (dataset.part) problem.node_ids = dataset.part->node_ids;
   problem.task.target = target;
+  problem.num_edge_features = dataset.num_edge_features();
   problem.head_targets = head_targets_of(dataset, target).to(problem_device(options));
 }
 
@@ -290,12 +307,10 @@ nn::ModelInput input_of(Blocks& blocks, const at::Tensor& edge_weight) {
 }
 
 nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem) {
-  const at::Tensor& edge_features = problem.head_targets.edge_features;
-  return model_options(options,
-                       {.num_features = problem.features.size(1),
-                        .num_classes = problem.num_classes,
-                        .num_edge_features = edge_features.defined() ? edge_features.size(1) : 0,
-                        .task = problem.task});
+  return model_options(options, {.num_features = problem.features.size(1),
+                                 .num_classes = problem.num_classes,
+                                 .num_edge_features = problem.num_edge_features,
+                                 .task = problem.task});
 }
 
 nn::ModelOptions model_options(const TrainOptions& options, const DatasetFacts& facts) {

@@ -22,7 +22,7 @@ struct Problem {
   Topology topology;  ///< with self loops if the run uses them; edges in CSC order, except for mlp
   /// float32 [num_edges], the factors of the messages; undefined: the data have no edge weights.
   /// gcn: GraphConv, which divides by the roots of the degrees, divides by those of the sums of the
-  /// weights with them.
+  /// weights with them. gine: float32 [num_edges, F_e], the features of the edges.
   at::Tensor edge_weight;
   /// [N, F], strided or sparse CSR: the result of cast_once(); for mini-batches in the dtype and
   /// memory of the data set, which may be a mapped file.
@@ -33,6 +33,7 @@ struct Problem {
   SplitMasks masks;        ///< bool [T] each
   at::Tensor node_ids;  ///< int64 [N], ids in the whole graph; undefined unless the data are a part
   std::int64_t num_classes = 0;
+  std::int64_t num_edge_features = 0;
   NumberScale number_scale = {};  ///< of the training targets
   Task task;
   Metric metric = Metric::kAccuracy;

@@ -29,11 +29,11 @@ void check_features(const TrainedModel& trained, const Problem& problem) {
   MEZZO_CHECK(num_features == trained.data.num_features,
               "dataset: the trained model has {} features, the data have {}",
               trained.data.num_features, num_features);
-  const at::Tensor& of_edges = problem.head_targets.edge_features;
-  const std::int64_t edge_features = of_edges.defined() ? of_edges.size(1) : 0;
-  MEZZO_CHECK(edge_features == trained.data.num_edge_features,
+  const bool reads_edges = trained.data.task.target == TaskTarget::kEdge ||
+                           nn::takes_edge_features(trained.options.model);
+  MEZZO_CHECK(!reads_edges || problem.num_edge_features == trained.data.num_edge_features,
               "dataset: the trained model has {} features of edges, the data have {}",
-              trained.data.num_edge_features, edge_features);
+              trained.data.num_edge_features, problem.num_edge_features);
 }
 
 void check_task(const TrainedModel& trained, const Dataset& dataset) {

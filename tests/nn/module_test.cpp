@@ -219,6 +219,7 @@ std::vector<Case> other_modules() {
                 "dropout=0.5, normalization=batch)",
                 MLP(4, 3, {.num_layers = 3, .normalization = Normalization::kBatch}), h)};
   mezzo::detail::for_each(ModelKinds{}, [&]<class Kind>() {
+    if (takes_edge_features(Kind::kind)) return;  // gine_model_test.cpp
     cases.push_back(make_case(
         "mezzo::nn::Model(kind=" + std::string(Kind::name) +
             ", in_features=4, hidden_features=5, out_features=3, num_layers=2, dropout=0.5, "

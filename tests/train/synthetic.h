@@ -26,6 +26,7 @@ inline Dataset two_rings() {
   const at::Tensor next = at::remainder(node + 2, kNodes);
   data.src = at::cat({node, next});
   data.dst = at::cat({next, node});
+  data.edge_features = at::stack({at::ones({2 * kNodes}), at::arange(2 * kNodes) / kNodes}, 1);
   data.labels = at::remainder(node, 2);
   data.features = at::empty({kNodes, kFeatures});
   auto* value = data.features.data_ptr<float>();

@@ -308,11 +308,15 @@ TEST(Problem, models_in_training_read_cast_features_as_they_would_cast_them) {
   const Problem problem = make_problem(data, options);
   mezzo::detail::for_each(nn::ModelKinds{}, [&]<class Kind>() {
     SCOPED_TRACE(Kind::name);
-    nn::Model model(problem.features.size(1), 2, {.kind = Kind::kind, .dropout = 0.3});
+    nn::Model model(problem.features.size(1), 2,
+                    {.kind = Kind::kind, .edge_features = 1, .dropout = 0.3});
+    const at::Tensor edges = nn::takes_edge_features(Kind::kind)
+                                 ? at::ones({problem.topology.num_edges(), 1})
+                                 : at::Tensor();
     const amp::PrecisionScope scope(amp::Precision::kBFloat16, at::kCPU);
     const auto logits = [&](const at::Tensor& features) {
       at::manual_seed(1);
-      return model->forward(problem.topology, features);
+      return model->forward({problem.topology, edges}, features);
     };
     EXPECT_TRUE(at::equal(logits(problem.features), logits(problem.features.to(at::kBFloat16))));
   });

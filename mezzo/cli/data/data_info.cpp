@@ -140,7 +140,7 @@ DatasetInfo describe(const Dataset& dataset) {
   info.metric = metric_name(dataset.metric);
   info.num_nodes = dataset.num_nodes;
   info.num_edges = dataset.num_edges();
-  info.num_edge_features = dataset.edge_features.defined() ? dataset.edge_features.size(1) : 0;
+  info.num_edge_features = dataset.num_edge_features();
   if (dataset.graph_offsets.defined()) info.num_graphs = dataset.num_graphs();
   info.num_features = dataset.num_features();
   info.feature_density = info.homophily = kNaN;

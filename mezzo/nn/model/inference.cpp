@@ -187,11 +187,13 @@ at::Tensor inference(nn::Model model, const Topology& graph, const at::Tensor& x
   nn::detail::check_rows(kInferenceName, x, graph.num_dst(),
                          any_width ? x.size(1) : model->options.in_features);
   const at::Tensor& weight = options.edge_weight;
-  MEZZO_CHECK(
-      !weight.defined() || (nn::takes_edge_weights(kind) && weight.is_cpu() && weight.dim() == 1 &&
-                            weight.numel() == graph.num_edges()),
-      "{}: expected edge_weight [{}] on the CPU, of a model that takes edge weights, got {}",
-      kInferenceName, graph.num_edges(), nn::detail::describe(weight));
+  const bool takes_rows = nn::takes_edge_weights(kind) || nn::takes_edge_features(kind);
+  const std::int64_t dimensions = nn::takes_edge_features(kind) ? 2 : 1;
+  MEZZO_CHECK(!weight.defined() || (takes_rows && weight.is_cpu() && weight.dim() == dimensions &&
+                                    weight.size(0) == graph.num_edges()),
+              "{}: expected edge_weight [{}] on the CPU, of a model that takes edge weights, or "
+              "features [{}, F], got {}",
+              kInferenceName, graph.num_edges(), graph.num_edges(), nn::detail::describe(weight));
   const Runner runner{
       .model = *model, .device = device, .dtype = dtype_of(*model, device), .edge_weight = weight};
   const at::NoGradGuard no_grad;

@@ -15,7 +15,7 @@ struct InferenceOptions {
   std::int64_t batch_size = 4096;  ///< destinations of a layer per batch, at least 1
   at::Device device = at::kCPU;    ///< must be the device of the model's parameters
   /// Undefined, or floating [num_edges] on the CPU: factors of the messages, for a Model of a kind
-  /// that takes_edge_weights().
+  /// that takes_edge_weights(), or features [num_edges, F] if it takes_edge_features().
   at::Tensor edge_weight = {};
 };
 

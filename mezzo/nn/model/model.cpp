@@ -277,9 +277,17 @@ at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology
                                     const at::Tensor& received_offset) {
   MEZZO_CHECK(index >= 0 && index < num_layers(), "{}: expected a layer in [0, {}), got {}",
               kModelName, num_layers(), index);
-  MEZZO_CHECK(!edge_weight.defined() || takes_edge_weights(options.kind),
-              "{}: expected no edge weights, which the layers of {} do not take, got some",
-              kModelName, to_string(options.kind));
+  if (takes_edge_features(options.kind)) {
+    MEZZO_CHECK(edge_weight.defined() && edge_weight.dim() == 2 &&
+                    edge_weight.size(0) == topology.num_edges() &&
+                    edge_weight.size(1) == options.edge_features,
+                "{}: expected features of the edges [{}, {}], got {}", kModelName,
+                topology.num_edges(), options.edge_features, detail::describe(edge_weight));
+  } else {
+    MEZZO_CHECK(!edge_weight.defined() || takes_edge_weights(options.kind),
+                "{}: expected no edge weights, which the layers of {} do not take, got some",
+                kModelName, to_string(options.kind));
+  }
   if (own_layer_) {
     MEZZO_CHECK(
         !received_offset.defined(),

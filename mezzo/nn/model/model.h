@@ -26,10 +26,11 @@
 namespace mezzo::nn {
 
 /// The layers of a Model: GraphConv (norm kBoth, with parent_degrees), SAGEConv, GATConv, GINConv
-/// (sum, each with an MLP of one hidden layer), or linear layers, which ignore the edges. kSgc: one
-/// SGConv of num_layers hops, a linear model without hidden layers. kOwn: a module of your own, see
-/// LayeredModule.
-enum class ModelKind : std::uint8_t { kGcn, kSage, kGat, kGin, kSgc, kMlp, kOwn };
+/// (sum, each with an MLP of one hidden layer), GINEConv (as GINConv; a linear map makes the
+/// features of the edges as wide as the layer's input), or linear layers, which ignore the edges.
+/// kSgc: one SGConv of num_layers hops, a linear model without hidden layers. kOwn: a module of
+/// your own, see LayeredModule.
+enum class ModelKind : std::uint8_t { kGcn, kSage, kGat, kGin, kGine, kSgc, kMlp, kOwn };
 
 struct GcnModel {
   static constexpr ModelKind kind = ModelKind::kGcn;
@@ -47,6 +48,10 @@ struct GinModel {
   static constexpr ModelKind kind = ModelKind::kGin;
   static constexpr std::string_view name = "gin";
 };
+struct GineModel {
+  static constexpr ModelKind kind = ModelKind::kGine;
+  static constexpr std::string_view name = "gine";
+};
 struct SgcModel {
   static constexpr ModelKind kind = ModelKind::kSgc;
   static constexpr std::string_view name = "sgc";
@@ -56,7 +61,7 @@ struct MlpModel {
   static constexpr std::string_view name = "mlp";
 };
 /// Every kind that a Model can make, with its name on the command line.
-using ModelKinds = TypeList<GcnModel, SageModel, GatModel, GinModel, SgcModel, MlpModel>;
+using ModelKinds = TypeList<GcnModel, SageModel, GatModel, GinModel, GineModel, SgcModel, MlpModel>;
 
 /// The name in ModelKinds; "own" for kOwn.
 constexpr std::string_view to_string(ModelKind kind) {
@@ -74,6 +79,16 @@ constexpr bool takes_edge_weights(ModelKind kind) {
   return kind == ModelKind::kGcn || kind == ModelKind::kSage;
 }
 
+/// Whether the layers read features of the edges.
+constexpr bool takes_edge_features(ModelKind kind) {
+  return kind == ModelKind::kGine;
+}
+
+/// Whether the layers have an MLP of one hidden layer each.
+constexpr bool has_layer_mlps(ModelKind kind) {
+  return kind == ModelKind::kGin || kind == ModelKind::kGine;
+}
+
 /// Whether the layers add something to what a node receives before they multiply it by weights, as
 /// Model::forward_layer does with its received_offset.
 constexpr bool takes_received_offset(ModelKind kind) {
@@ -84,12 +99,13 @@ constexpr bool takes_received_offset(ModelKind kind) {
 struct ModelOptions {
   ModelKind kind = ModelKind::kGcn;
   std::int64_t in_features = 0;
-  std::int64_t hidden_features = 16;  ///< width of hidden layers; kGat: of each head; kGin: also
-                                      ///< of the hidden layer of each MLP; kSgc: unused
+  std::int64_t hidden_features = 16;  ///< width of hidden layers; kGat: of each head; kGin, kGine:
+                                      ///< also of the hidden layer of each MLP; kSgc: unused
   std::int64_t out_features = 0;
   /// What has outputs. kEdge, kGraph: the layers are all of hidden width, and a Head follows them.
   TaskTarget target = TaskTarget::kNode;
-  std::int64_t edge_features = 0;      ///< kEdge: of the edges that have outputs, read by the head
+  /// kEdge: of the edges that have outputs, read by the head. kGine: of the edges of the structure.
+  std::int64_t edge_features = 0;
   ReduceOp readout = ReduceOp::kMean;  ///< kGraph: one of Readouts
   std::int64_t num_layers = 2;         ///< kSgc: hops of the single layer
   std::int64_t num_heads = 8;          ///< kGat: in hidden layers, concatenated
@@ -118,7 +134,8 @@ class ModelInput {
   ModelInput(const Graph& graph) : topology_(&graph.topology()) {}  // NOLINT
   ModelInput(const Block& block) : topology_(&block.topology()) {}  // NOLINT
   ModelInput(const Blocks& blocks) : blocks_(&blocks) {}            // NOLINT
-  /// edge_weight: undefined, or floating [num_edges], the factors of the messages of every layer.
+  /// edge_weight: undefined, or floating [num_edges], the factors of the messages of every layer;
+  /// kGine: the features of the edges, floating [num_edges, edge_features].
   ModelInput(const Topology& topology, at::Tensor edge_weight)
       : topology_(&topology), edge_weight_(std::move(edge_weight)) {}
   /// Blocks with edge weights: edge_weights names a column of their edges, floating [num_edges].
@@ -206,7 +223,8 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   /// Runs only layer `index`, as in forward(): dropout, layer, normalization, skip, activation.
   /// topology: its destinations are the first num_dst sources; x: [num_src, input width of the
   /// layer], strided or sparse CSR. edge_weight: undefined, or floating [num_edges], which
-  /// multiplies the messages if the kind takes_edge_weights(). received_offset: undefined, or
+  /// multiplies the messages if the kind takes_edge_weights(); floating [num_edges, edge_features]
+  /// if it takes_edge_features(). received_offset: undefined, or
   /// floating [num_dst, input width of the layer], which is added, without dropout, to the mean
   /// (kGcn: the normalised sum) over the neighbours, such as a correction of ControlVariate; only
   /// if the kind takes_received_offset(), kSage with kMean. Returns [num_dst, output width]. Throws

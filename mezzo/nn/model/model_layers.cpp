@@ -1,6 +1,10 @@
 #include "mezzo/nn/model/model_layers.h"
 
+#include <memory>
+#include <utility>
+
 #include <ATen/ATen.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/core/error.h"
@@ -68,6 +72,40 @@ LayerModule make_gin(const ModelOptions& options, Place place) {
           [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); }, out};
 }
 
+/// GINEConv of features of edges that `edge` makes as wide as the rows of nodes.
+class GineLayer : public torch::nn::Cloneable<GineLayer> {
+ public:
+  GineLayer(std::int64_t edge_features, MLPOptions update)
+      : edge_features_(edge_features), update_(std::move(update)) {
+    reset();
+  }
+  void reset() override {
+    edge = register_module("edge", torch::nn::Linear(edge_features_, update_.in_features));
+    conv = register_module("conv", GINEConv(GINEConvOptions{}, MLP(update_)));
+  }
+
+  torch::nn::Linear edge{nullptr};
+  GINEConv conv{nullptr};
+
+ private:
+  std::int64_t edge_features_;
+  MLPOptions update_;
+};
+
+LayerModule make_gine(const ModelOptions& options, Place place) {
+  detail::check_positive(detail::kModelName, "edge_features", options.edge_features);
+  const std::int64_t out = place.last ? options.out_features : options.hidden_features;
+  const auto layer = std::make_shared<GineLayer>(
+      options.edge_features, MLPOptions{.in_features = place.in_features,
+                                        .hidden_features = options.hidden_features,
+                                        .out_features = out,
+                                        .dropout = 0});
+  const auto apply = [layer](const auto& g, const auto& h, const auto& e) {
+    return layer->conv(g, h, mezzo::linear(e, layer->edge->weight, layer->edge->bias));
+  };
+  return {layer, apply, out};
+}
+
 LayerModule make_sgc(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   SGConv layer(place.in_features, out,
@@ -97,6 +135,8 @@ LayerModule detail::make_layer(const ModelOptions& options, Place place) {
       return make_gat(options, place);
     case ModelKind::kGin:
       return make_gin(options, place);
+    case ModelKind::kGine:
+      return make_gine(options, place);
     case ModelKind::kSgc:
       return make_sgc(options, place);
     case ModelKind::kMlp:

@@ -125,7 +125,7 @@ NumberScale read_scale(CheckpointReader& reader, const DatasetFacts& facts) {
 /// A lower bound of the number of weights; a double since it may be very large.
 double min_weights(const nn::ModelOptions& model) {
   if (model.kind == nn::ModelKind::kOwn) return 0;
-  const bool is_gat = model.kind == nn::ModelKind::kGat, is_gin = model.kind == nn::ModelKind::kGin;
+  const bool is_gat = model.kind == nn::ModelKind::kGat, is_gin = nn::has_layer_mlps(model.kind);
   const std::int64_t num_layers = model.kind == nn::ModelKind::kSgc ? 1 : model.num_layers;
   const auto hidden = static_cast<double>(model.hidden_features);
   auto in = static_cast<double>(model.in_features);
@@ -163,9 +163,7 @@ DatasetFacts facts_of(const Dataset& dataset) {
       .num_edges = dataset.part ? dataset.part->num_edges : dataset.num_edges(),
       .num_features = dataset.num_features(),
       .num_classes = dataset.num_classes,
-      .num_edge_features = dataset.target == TaskTarget::kEdge && dataset.edge_features.defined()
-                               ? dataset.edge_features.size(1)
-                               : 0,
+      .num_edge_features = dataset.num_edge_features(),
       .task = dataset.task(),
       .metric = dataset.metric};
 }

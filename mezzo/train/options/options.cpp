@@ -48,7 +48,7 @@ void check_model(const TrainOptions& options) {
   if (options.layers > 1 || options.model == nn::ModelKind::kSgc) return;
   constexpr const char* kWhy = "a model of one layer has no hidden layer";
   // A layer of gin has a hidden layer of its own.
-  MEZZO_CHECK(options.model == nn::ModelKind::kGin || !options.hidden, "hidden: {}", kWhy);
+  MEZZO_CHECK(nn::has_layer_mlps(options.model) || !options.hidden, "hidden: {}", kWhy);
   MEZZO_CHECK(!options.heads, "heads: {}; output-heads are its heads", kWhy);
   MEZZO_CHECK(options.normalization == nn::Normalization::kNone, "norm: {}", kWhy);
 }

@@ -40,7 +40,7 @@ void set_hidden(TrainOptions& options, std::int64_t width, Normalization normali
   const bool has_hidden_layer = options.layers > 1 && options.model != ModelKind::kSgc;
   const bool is_gat = options.model == ModelKind::kGat;
   options.hidden = options.heads = std::nullopt;
-  if (has_hidden_layer || options.model == ModelKind::kGin) {
+  if (has_hidden_layer || nn::has_layer_mlps(options.model)) {
     options.hidden = is_gat ? width / kHeads : width;
   }
   if (has_hidden_layer && is_gat) options.heads = kHeads;
@@ -52,7 +52,7 @@ void set_for_sparse_few_labels(TrainOptions& options) {
   const bool is_gat = options.model == ModelKind::kGat;
   // The sums of gin need a norm.
   set_hidden(options, 64,
-             options.model == ModelKind::kGin ? Normalization::kLayer : Normalization::kNone);
+             nn::has_layer_mlps(options.model) ? Normalization::kLayer : Normalization::kNone);
   options.normalize_features = true;
   options.dropout = is_gat ? 0.6 : 0.8;
   if (is_gat) options.attention_dropout = 0.6;

@@ -62,7 +62,7 @@ void drop_foreign(TrainOptions& options) {
     if (applies != nullptr && !applies(options)) options.*field.member = defaults.*field.member;
   });
   if (options.layers > 1 || options.model == nn::ModelKind::kSgc) return;
-  if (options.model != nn::ModelKind::kGin) options.hidden.reset();
+  if (!nn::has_layer_mlps(options.model)) options.hidden.reset();
   options.heads.reset();
   options.normalization = nn::Normalization::kNone;
 }

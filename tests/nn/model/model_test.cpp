@@ -287,7 +287,7 @@ TEST(Model, has_one_named_part_per_layer_normalization_and_projection) {
 
 TEST(Model, kinds_and_normalizations_parse_from_their_words) {
   EXPECT_EQ(parse(ModelKinds{}, "model", "sage"), ModelKind::kSage);
-  EXPECT_EQ(names(ModelKinds{}), "gcn, sage, gat, gin, sgc, mlp");
+  EXPECT_EQ(names(ModelKinds{}), "gcn, sage, gat, gin, gine, sgc, mlp");
   EXPECT_EQ(names(nn::Normalizations{}), "none, layer, batch");
   EXPECT_EQ(names(nn::SageAggregators{}), "mean, gcn, pool, lstm");
 }

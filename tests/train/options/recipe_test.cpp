@@ -35,6 +35,7 @@ Dataset dataset_of(const Shape& shape) {
   data.src = (data.dst + at::arange(1, shape.edges_per_node + 1).repeat({n})).remainder(n);
   data.features = at::zeros({n, shape.features});
   data.features.narrow(1, 0, shape.ones).fill_(1);
+  data.edge_features = at::ones({data.num_edges(), 1});
   data.labels = node.remainder(2);
   data.train_masks = node.lt(shape.training).unsqueeze(1);
   data.val_masks = node.ge(n - 200).logical_and(node.lt(n - 100)).unsqueeze(1);
