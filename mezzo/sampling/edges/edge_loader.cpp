@@ -132,7 +132,10 @@ void move_to(EdgeMiniBatch& batch, at::Device device) {
         &batch.positives.dst, &batch.negatives.src, &batch.negatives.dst}) {
     *tensor = tensor->to(device);
   }
-  for (auto& [name, column] : batch.feature_columns) column = column.to(device);
+  batch.positive_edges = batch.positive_edges.to(device);
+  for (Columns* columns : {&batch.feature_columns, &batch.edge_data}) {
+    for (auto& [name, column] : *columns) column = column.to(device);
+  }
 }
 
 /// The inputs of a loader's batches. Immutable.
@@ -142,22 +145,28 @@ struct EdgePlan {
   detail::SeedOrder order;
   std::uint64_t seed;
   EdgeEnds ends;
-  BlockSampler sampler;                               ///< with EdgeExclusion::kNone
-  std::optional<ExcludingSampler> excluding;          ///< otherwise
-  std::optional<NegativeSampler> negatives;           ///< if num_negatives > 0
-  std::shared_ptr<const detail::EdgeLookup> reverse;  ///< with EdgeExclusion::kReverse
+  BlockSampler sampler;                              ///< with EdgeExclusion::kNone
+  std::optional<ExcludingSampler> excluding;         ///< otherwise
+  std::optional<NegativeSampler> negatives;          ///< if num_negatives > 0
+  std::shared_ptr<const detail::EdgeLookup> lookup;  ///< to find edges to exclude by their ends
+  bool are_edges;                                    ///< the seeds are edges of the graph
 
   std::vector<std::int64_t> excluded_edges(const at::Tensor& seeds, const NodePairs& pairs) const {
-    const auto* edge = seeds.const_data_ptr<std::int64_t>();
-    std::vector<std::int64_t> excluded(edge, edge + seeds.numel());
-    if (reverse != nullptr) {
-      const auto* from = pairs.src.const_data_ptr<std::int64_t>();
-      const auto* to = pairs.dst.const_data_ptr<std::int64_t>();
-      for (std::int64_t i = 0; i < seeds.numel(); ++i) {
-        const auto reversed = reverse->edges(to[i], from[i]);
-        excluded.insert(excluded.end(), reversed.begin(), reversed.end());
-      }
+    std::vector<std::int64_t> excluded;
+    if (are_edges) {
+      const auto* edge = seeds.const_data_ptr<std::int64_t>();
+      excluded.assign(edge, edge + seeds.numel());
     }
+    const auto add = [&](const at::Tensor& src, const at::Tensor& dst) {
+      const auto* from = src.const_data_ptr<std::int64_t>();
+      const auto* to = dst.const_data_ptr<std::int64_t>();
+      for (std::int64_t i = 0; i < seeds.numel(); ++i) {
+        const auto edges = lookup->edges(from[i], to[i]);
+        excluded.insert(excluded.end(), edges.begin(), edges.end());
+      }
+    };
+    if (!are_edges) add(pairs.src, pairs.dst);
+    if (options.exclude == EdgeExclusion::kReverse) add(pairs.dst, pairs.src);
     std::sort(excluded.begin(), excluded.end());
     return excluded;
   }
@@ -177,6 +186,8 @@ struct EdgePlan {
     batch.output_nodes = unique;
     batch.positives = {.src = rows.narrow(0, 0, num_seeds).clone(),
                        .dst = rows.narrow(0, num_seeds, num_seeds).clone()};
+    batch.positive_edges = Topology::from_coo(batch.positives.src, batch.positives.dst,
+                                              unique.numel(), unique.numel());
     batch.negatives = {.src = batch.positives.src.repeat_interleave(options.num_negatives),
                        .dst = rows.narrow(0, 2 * num_seeds, drawn.numel()).clone()};
     batch.blocks = excluding
@@ -194,11 +205,13 @@ struct EdgePlan {
     statistics.sampled_nodes = batch.input_nodes.numel();
     statistics.sample_seconds = watch.lap();
     batch.feature_columns = detail::gather_columns(features, batch.input_nodes, options.device);
+    batch.edge_data = detail::gather_columns(options.edge_data, batch.seed_edges, options.device);
     statistics.gather_seconds = watch.lap();
     move_to(batch, options.device);
     for (const Block& block : batch.blocks) {
       detail::prepare_rows(block.topology(), /*backward=*/true);
     }
+    detail::prepare_rows(batch.positive_edges, /*backward=*/true);
     statistics.transfer_seconds = watch.lap();
     return batch;
   }
@@ -207,14 +220,13 @@ struct EdgePlan {
 /// Adds the members that only some options need. Exclusion and negatives share one lookup.
 void add_optional_parts(const Topology& topology, EdgePlan& plan) {
   const EdgeLoaderOptions& options = plan.options;
-  const bool is_reverse = options.exclude == EdgeExclusion::kReverse;
   if (options.exclude != EdgeExclusion::kNone) plan.excluding.emplace(topology, options);
-  std::shared_ptr<const detail::EdgeLookup> lookup;
-  if (is_reverse || (options.num_negatives > 0 && options.negatives.exclude_edges)) {
-    lookup = std::make_shared<const detail::EdgeLookup>(topology);
+  const bool finds_edges = options.exclude == EdgeExclusion::kReverse ||
+                           (options.exclude == EdgeExclusion::kSelf && !plan.are_edges);
+  if (finds_edges || (options.num_negatives > 0 && options.negatives.exclude_edges)) {
+    plan.lookup = std::make_shared<const detail::EdgeLookup>(topology);
   }
-  if (options.num_negatives > 0) plan.negatives.emplace(topology, options.negatives, lookup);
-  if (is_reverse) plan.reverse = std::move(lookup);
+  if (options.num_negatives > 0) plan.negatives.emplace(topology, options.negatives, plan.lookup);
 }
 
 /// num_edges: seed edges of an epoch.
@@ -229,14 +241,31 @@ void check_negatives(const EdgeLoaderOptions& options, std::int64_t num_edges) {
               kEdgeLoaderName, options.num_negatives, in_batch);
 }
 
-Batches<EdgeMiniBatch>::MakeEpoch edge_epochs(const Graph& graph, const at::Tensor& edges,
-                                              EdgeLoaderOptions options) {
+void check_pairs(const Graph& graph, const Topology& pairs, const EdgeLoaderOptions& options) {
+  MEZZO_CHECK(pairs.device().is_cpu() && pairs.num_src() == graph.num_nodes() &&
+                  pairs.num_dst() == graph.num_nodes(),
+              "{}: expected pairs of the {} nodes on the CPU, got {} sources and {} destinations "
+              "on {}",
+              kEdgeLoaderName, graph.num_nodes(), pairs.num_src(), pairs.num_dst(),
+              pairs.device().str());
+  for (const auto& [name, column] : options.edge_data) {
+    MEZZO_CHECK(column.defined() && column.layout() == at::kStrided && column.is_cpu() &&
+                    column.dim() >= 1 && column.size(0) == pairs.num_edges(),
+                "{}: expected edge_data column '{}' strided, on the CPU, [{}, ...], got {}",
+                kEdgeLoaderName, name, pairs.num_edges(), detail::describe(column));
+  }
+}
+
+/// pairs: the graph's edges, or others.
+Batches<EdgeMiniBatch>::MakeEpoch edge_epochs(const Graph& graph, const Topology& pairs,
+                                              const at::Tensor& seeds, EdgeLoaderOptions options) {
   MEZZO_CHECK(graph.device().is_cpu(), "{}: expected a graph on the CPU, got one on {}",
               kEdgeLoaderName, graph.device().str());
   detail::check_pipeline({.num_workers = options.num_workers, .prefetch = options.prefetch});
   options.device = detail::resolve_device(kEdgeLoaderName, options.device);
   const Topology& topology = graph.topology();
-  detail::SeedOrder order(kEdgeLoaderName, edges, graph.num_edges(),
+  check_pairs(graph, pairs, options);
+  detail::SeedOrder order(kEdgeLoaderName, seeds, pairs.num_edges(),
                           {.batch_size = options.batch_size,
                            .shuffle = options.shuffle,
                            .drop_last = options.drop_last,
@@ -254,11 +283,12 @@ Batches<EdgeMiniBatch>::MakeEpoch edge_epochs(const Graph& graph, const at::Tens
                 .features = std::move(features),
                 .order = std::move(order),
                 .seed = seed,
-                .ends = EdgeEnds(topology),
+                .ends = EdgeEnds(pairs),
                 .sampler = std::move(sampler),
                 .excluding = std::nullopt,
                 .negatives = std::nullopt,
-                .reverse = nullptr};
+                .lookup = nullptr,
+                .are_edges = pairs.is_same(topology)};
   add_optional_parts(topology, plan);
   return detail::seed_epochs<EdgeMiniBatch>(std::move(plan));
 }
@@ -274,7 +304,11 @@ const at::Tensor& EdgeMiniBatch::features(const std::string& column) const {
 }
 
 EdgeLoader::EdgeLoader(const Graph& graph, const at::Tensor& edges, EdgeLoaderOptions options)
-    : Batches(edge_epochs(graph, edges, options),
+    : EdgeLoader(graph, graph.topology(), edges, std::move(options)) {}
+
+EdgeLoader::EdgeLoader(const Graph& graph, const Topology& pairs, const at::Tensor& seeds,
+                       EdgeLoaderOptions options)
+    : Batches(edge_epochs(graph, pairs, seeds, options),
               {.num_workers = options.num_workers, .prefetch = options.prefetch}) {}
 
 }  // namespace mezzo

@@ -84,14 +84,15 @@ enum class EdgeExclusion : std::uint8_t {
   kReverse,  ///< these, and every edge from the destination of one to its source
 };
 
-/// A mini-batch for link prediction; on the loader's device.
+/// A mini-batch of edges, for their labels or for link prediction; on the loader's device.
 class MEZZO_API EdgeMiniBatch {
  public:
   Blocks blocks;            ///< input layer first
   at::Tensor input_nodes;   ///< int64, the sources of the first block, ids of the graph
   at::Tensor output_nodes;  ///< int64, ascending: the ends of all pairs, the last destinations
-  at::Tensor seed_edges;    ///< int64 [B], ids of the graph
+  at::Tensor seed_edges;    ///< int64 [B], ids of the graph, or of the loader's pairs
   NodePairs positives;      ///< the ends of the seed edges, [B]: rows of output_nodes
+  Topology positive_edges;  ///< the same as edges among output_nodes
   NodePairs negatives;      ///< [B * num_negatives], grouped by positive: rows of output_nodes
   std::int64_t index = 0;   ///< of the batch in its epoch
 
@@ -99,6 +100,7 @@ class MEZZO_API EdgeMiniBatch {
   const at::Tensor& features(const std::string& column) const;
 
   Columns feature_columns;  ///< gathered rows by name
+  Columns edge_data;        ///< the seed edges' rows of the loader's edge_data
 };
 
 /// Options of an EdgeLoader.
@@ -111,19 +113,22 @@ struct EdgeLoaderOptions {
   NegativeOptions negatives = {};                ///< see NegativeSampler
   EdgeExclusion exclude = EdgeExclusion::kNone;  ///< edges excluded from the blocks
   std::vector<std::string> features = {};  ///< columns of ndata() to gather for the input nodes
-  at::Device device = at::kCPU;            ///< of the batches
-  std::int64_t num_workers = 0;            ///< see PipelineOptions
-  std::int64_t prefetch = 2;               ///< see PipelineOptions
-  std::uint64_t seed = 0;                  ///< of the order of the edges and of all draws
-  bool drop_last = false;                  ///< drops a last batch that is not full
-  bool replace = false;                    ///< see DrawOptions
-  bool parent_degrees = false;             ///< see BlockSampler
+  /// [number of edges or pairs, ...] each, strided, on the CPU, such as labels, to gather for the
+  /// seed edges.
+  Columns edge_data = {};
+  at::Device device = at::kCPU;  ///< of the batches
+  std::int64_t num_workers = 0;  ///< see PipelineOptions
+  std::int64_t prefetch = 2;     ///< see PipelineOptions
+  std::uint64_t seed = 0;        ///< of the order of the edges and of all draws
+  bool drop_last = false;        ///< drops a last batch that is not full
+  bool replace = false;          ///< see DrawOptions
+  bool parent_degrees = false;   ///< see BlockSampler
 };
 
-/// Yields mini-batches for link prediction: the seed edges as positive pairs, drawn negative pairs,
-/// and blocks of sampled neighbours for the ends of both. Excluded edges are removed after the
-/// draw, so a row may have fewer edges than its fan-out. The workers also build the blocks' rows by
-/// source, which gradients read. See Batches for epochs, workers and errors.
+/// Yields mini-batches of edges: the seed edges as positive pairs, drawn negative pairs, and blocks
+/// of sampled neighbours for the ends of both. Excluded edges are removed after the draw, so a row
+/// may have fewer edges than its fan-out. The workers also build the rows by source, which
+/// gradients read. See Batches for epochs, workers and errors.
 class MEZZO_API EdgeLoader : public Batches<EdgeMiniBatch> {
  public:
   /// graph: on the CPU; do not write to its columns during a loop. edges: integers [n] in [0,
@@ -131,6 +136,11 @@ class MEZZO_API EdgeLoader : public Batches<EdgeMiniBatch> {
   /// int64 if exclude is kReverse or the negatives exclude edges, and builds both ends of every
   /// edge unless the rows by destination are in edge-id order. Throws InvalidArgument.
   EdgeLoader(const Graph& graph, const at::Tensor& edges, EdgeLoaderOptions options);
+  /// The same with seeds among other pairs of the graph's nodes than its edges, such as edges in
+  /// another order: the edges of `pairs`, on the CPU; `seeds` and edge_data are of them. Excluded
+  /// are the graph's edges between the ends of a pair.
+  EdgeLoader(const Graph& graph, const Topology& pairs, const at::Tensor& seeds,
+             EdgeLoaderOptions options);
 };
 
 }  // namespace mezzo

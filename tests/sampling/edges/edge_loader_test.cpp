@@ -219,10 +219,77 @@ TEST(EdgeLoader, rows_by_source_are_built_ahead) {
   for (const EdgeExclusion exclude : {EdgeExclusion::kNone, EdgeExclusion::kSelf}) {
     const EdgeMiniBatch batch =
         EdgeLoader(g, all_edges(g), {.fanouts = {3, 3}, .exclude = exclude}).batch(0, 0);
-    for (const Block& block : batch.blocks) {
-      const std::int64_t bytes = block.topology().memory_bytes();
-      static_cast<void>(block.topology().csr());
-      EXPECT_EQ(block.topology().memory_bytes(), bytes);
+    std::vector<Topology> built = {batch.positive_edges};
+    for (const Block& block : batch.blocks) built.push_back(block.topology());
+    for (const Topology& topology : built) {
+      const std::int64_t bytes = topology.memory_bytes();
+      static_cast<void>(topology.csr());
+      EXPECT_EQ(topology.memory_bytes(), bytes);
+    }
+  }
+}
+
+/// Some edges of g reversed, in a row of their own order, and pairs of a node with itself.
+Topology reversed_pairs(const Graph& g) {
+  const at::Tensor loops = at::arange(g.num_nodes(), g.topology().id_dtype());
+  return Topology::from_coo(at::cat({g.topology().dst().flip(0), loops}),
+                            at::cat({g.topology().src().flip(0), loops}), g.num_nodes(),
+                            g.num_nodes());
+}
+
+TEST(EdgeLoader, pairs_need_not_be_edges) {
+  Graph g = random_graph(20, 0.3, 2);
+  g.ndata()["x"] = at::arange(20, at::kFloat).view({20, 1});
+  const Topology pairs = reversed_pairs(g);
+  const at::Tensor seeds = at::arange(0, pairs.num_edges(), 2);
+  const Columns columns = {{"id", at::arange(pairs.num_edges(), at::kLong)}};
+  EdgeLoader loader(g, pairs, seeds,
+                    {.fanouts = {kAllNeighbors},
+                     .batch_size = 16,
+                     .num_negatives = 0,
+                     .features = {"x"},
+                     .edge_data = columns});
+  Ids seen;
+  for (const EdgeMiniBatch& batch : loader) {
+    const auto node = [&](const at::Tensor& rows) {
+      return batch.output_nodes.index_select(0, rows.to(at::kLong));
+    };
+    const auto ends = [&](const at::Tensor& of_pairs) {
+      return of_pairs.index_select(0, batch.seed_edges).to(at::kLong);
+    };
+    EXPECT_TRUE(at::equal(node(batch.positive_edges.src()), ends(pairs.src())));
+    EXPECT_TRUE(at::equal(node(batch.positive_edges.dst()), ends(pairs.dst())));
+    EXPECT_EQ(batch.positive_edges.num_src(), batch.output_nodes.numel());
+    EXPECT_TRUE(at::equal(batch.edge_data.at("id"), batch.seed_edges));
+    EXPECT_EQ(set_of(batch.blocks[0].parent_edges()),
+              set_of(g.in_edges(batch.blocks[0].dst_nodes())));
+    const Ids list = values(batch.seed_edges);
+    seen.insert(seen.end(), list.begin(), list.end());
+  }
+  EXPECT_EQ(seen, values(seeds));
+}
+
+TEST(EdgeLoader, edges_between_the_ends_of_pairs_are_excluded) {
+  const Graph g = power_law_graph(25, 200, 4);
+  const Topology pairs = reversed_pairs(g);
+  const Ids src = values(g.topology().src()), dst = values(g.topology().dst());
+  for (const EdgeExclusion exclude : {EdgeExclusion::kSelf, EdgeExclusion::kReverse}) {
+    EdgeLoader loader(g, pairs, at::arange(pairs.num_edges()),
+                      {.fanouts = {kAllNeighbors}, .batch_size = 9, .exclude = exclude});
+    for (const EdgeMiniBatch& batch : loader) {
+      std::set<std::pair<std::int64_t, std::int64_t>> excluded;
+      const Ids from = values(batch.output_nodes.index_select(0, batch.positives.src));
+      const Ids to = values(batch.output_nodes.index_select(0, batch.positives.dst));
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        excluded.insert({from[i], to[i]});
+        if (exclude == EdgeExclusion::kReverse) excluded.insert({to[i], from[i]});
+      }
+      IdSet expected = set_of(g.in_edges(batch.blocks[0].dst_nodes()));
+      std::erase_if(expected, [&](std::int64_t edge) {
+        const auto e = static_cast<std::size_t>(edge);
+        return excluded.contains({src[e], dst[e]});
+      });
+      EXPECT_EQ(set_of(batch.blocks[0].parent_edges()), expected);
     }
   }
 }
@@ -280,6 +347,11 @@ TEST(EdgeLoader, wrong_options_are_errors) {
     EXPECT_ERROR("fanout", attempt(ids({0}), {.fanouts = {-2}, .exclude = exclude}));
   }
   EXPECT_ERROR("num_workers", attempt(ids({0}), {.fanouts = {1}, .num_workers = -1}));
+  EXPECT_ERROR("edge_datacolumn'y'strided,ontheCPU,[4,...],got",
+               attempt(ids({0}), {.fanouts = {1}, .edge_data = {{"y", at::zeros({3})}}}));
+  EXPECT_ERROR(
+      "pairsofthe4nodesontheCPU,got3sources",
+      EdgeLoader(g, Topology::from_coo(ids({0}), ids({1}), 3, 4), ids({0}), {.fanouts = {1}}));
   const EdgeMiniBatch batch = EdgeLoader(g, ids({0}), {.fanouts = {1}}).batch(0, 0);
   EXPECT_ERROR("'x'", static_cast<void>(batch.features("x")));
 }
