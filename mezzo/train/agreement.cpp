@@ -82,8 +82,9 @@ void check_group(const Dataset& dataset, const TrainOptions& options, Ranks& ran
   MEZZO_CHECK(
       options.sampling && draws_blocks(options.sampling->sampler),
       "train: {} processes train by mini-batches of the samplers neighbor, labor and layer: "
-      "set batch-size and fanout or layer-sizes, or train in one process",
-      ranks.world_size());
+      "set {}, or train in one process",
+      ranks.world_size(),
+      dataset.target == TaskTarget::kGraph ? "batch-size" : "batch-size and fanout or layer-sizes");
   MEZZO_CHECK(!options.sampling->control_variates,
               "control-variates: expected one process, since processes do not share stored "
               "activations, got {}",

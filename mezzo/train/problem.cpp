@@ -16,8 +16,6 @@
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/conv/graph_conv.h"
-#include "mezzo/nn/model/evaluation_mode.h"
-#include "mezzo/nn/model/inference.h"
 #include "mezzo/train/report/metrics.h"
 
 namespace mezzo {
@@ -118,6 +116,11 @@ Graph in_csc_order(const Graph& graph) {
   return ordered;
 }
 
+/// Whether the batches are whole graphs of a set.
+bool has_batches_of_graphs(const Problem& problem, const TrainOptions& options) {
+  return options.sampling && problem.task.target == TaskTarget::kGraph;
+}
+
 /// Sets the topology and the edge weights.
 void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions& options) {
   Graph graph(topology_of(dataset));
@@ -130,7 +133,9 @@ void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions&
   // Exactly one loop a node, of weight 1, also if the data have some.
   if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
   graph = graph.to(problem_device(options));
-  if (options.model != nn::ModelKind::kMlp) graph = in_csc_order(graph);
+  if (options.model != nn::ModelKind::kMlp || has_batches_of_graphs(problem, options)) {
+    graph = in_csc_order(graph);
+  }
   const Topology topology =
       dataset.part ? with_whole_degrees(graph.topology(), dataset) : graph.topology();
   const std::int64_t unreached = nn::needs_in_edges(options.model) ? count_unreached(topology) : 0;
@@ -153,7 +158,7 @@ bool reads_16_bit(const TrainOptions& options) {
          std::find(float32.begin(), float32.end(), "layer0") == float32.end();
 }
 
-at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
+at::Tensor make_features(const Dataset& dataset, const TrainOptions& options, bool may_be_sparse) {
   MEZZO_CHECK(dataset.features.defined() && dataset.num_features() > 0,
               "dataset {}: has no node features, which every model needs", dataset.name);
   MEZZO_CHECK(!options.normalize_features || !dataset.is_mapped,
@@ -163,7 +168,7 @@ at::Tensor make_features(const Dataset& dataset, const TrainOptions& options) {
   // Mini-batches are cast one by one.
   if (!options.sampling || options.normalize_features) features = features.to(at::kFloat);
   if (options.normalize_features) features = normalize_rows(features);
-  if (features.layout() == at::kSparseCsr && !worth_sparse(features))
+  if (features.layout() == at::kSparseCsr && !(may_be_sparse && worth_sparse(features)))
     features = features.to_dense();
   return cast_once(features, options).to(problem_device(options));
 }
@@ -183,11 +188,11 @@ nn::HeadTargets head_targets_of(const Dataset& dataset, TaskTarget target) {
 
 void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& options,
                TaskTarget target) {
-  set_structure(problem, dataset, options);
-  problem.features = make_features(dataset, options);
-  if (dataset.part) problem.node_ids = dataset.part->node_ids;
   problem.task.target = target;
   problem.num_edge_features = dataset.num_edge_features();
+  set_structure(problem, dataset, options);
+  problem.features = make_features(dataset, options, !has_batches_of_graphs(problem, options));
+  if (dataset.part) problem.node_ids = dataset.part->node_ids;
   problem.head_targets = head_targets_of(dataset, target).to(problem_device(options));
 }
 
@@ -197,10 +202,24 @@ void check_head(const Dataset& dataset, const TrainOptions& options) {
   MEZZO_CHECK(options.model != nn::ModelKind::kOwn,
               "model: a model of your own has outputs for nodes, {} has labels of {}s",
               dataset.name, target);
-  MEZZO_CHECK(!options.sampling, "sampling: {} has labels of {}s, which need the full graph",
-              dataset.name, target);
   MEZZO_CHECK(!dataset.part, "dataset: {} is a part of a data set and has labels of {}s",
               dataset.origin, target);
+  if (!options.sampling) return;
+  const SamplingOptions& sampling = *options.sampling;
+  MEZZO_CHECK(sampling.sampler == SamplerKind::kNeighbor,
+              "sampler: {} has labels of {}s, which take the sampler neighbor, got {}",
+              dataset.name, target, name_of(SamplerKinds{}, sampling.sampler));
+  MEZZO_CHECK(!sampling.balance_classes && !sampling.control_variates,
+              "{}: expected labels of nodes, {} has labels of {}s",
+              sampling.balance_classes ? "balance-classes" : "control-variates", dataset.name,
+              target);
+  MEZZO_CHECK(sampling.sample_on != SamplePlace::kDevice,
+              "sample-on: {} has labels of {}s, whose batches are made on the host", dataset.name,
+              target);
+  MEZZO_CHECK(
+      dataset.target != TaskTarget::kGraph || (sampling.fanouts.empty() && !sampling.replace),
+      "{}: {} has labels of graphs, whose batches have all their edges; set batch-size alone",
+      sampling.replace ? "replace" : "fanout", dataset.name);
 }
 
 /// Some options are for some tasks only.
@@ -211,6 +230,11 @@ void check_task(const Dataset& dataset, const TrainOptions& options) {
               "loss: {} is for numbers, {} has labels for {}", name_of(LossKinds{}, options.loss),
               dataset.name, name_of(Tasks{}, task));
   if (task.target != TaskTarget::kNode) check_head(dataset, options);
+  const std::optional<SamplingOptions>& sampling = options.sampling;
+  MEZZO_CHECK(!sampling || !draws_by_fanouts(sampling->sampler) || !sampling->fanouts.empty() ||
+                  task.target == TaskTarget::kGraph,
+              "fanout: the sampler {} needs the neighbours drawn for a node, one number a layer",
+              name_of(SamplerKinds{}, sampling->sampler));
   if (task.labels == LabelKind::kClass) {
     MEZZO_CHECK(dataset.num_classes >= 2, "dataset {}: expected at least two classes, got {}",
                 dataset.name, dataset.num_classes);
@@ -364,71 +388,6 @@ nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture,
               "model: expected logits of {} classes, got out_features {}",
               architecture.out_features, out_features);
   return own;
-}
-
-at::Tensor in_own_units(const at::Tensor& outputs, const NumberScale& scale) {
-  if (!scale.mean.defined()) return outputs;
-  return at::addcmul(scale.mean.to(outputs.device()), outputs,
-                     scale.deviation.to(outputs.device()));
-}
-
-at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options) {
-  const at::NoGradGuard no_grad;
-  const nn::EvaluationMode evaluation(*model);
-  at::Tensor logits;
-  {
-    const amp::PrecisionScope scope(options.precision, options.device);
-    if (options.sampling) {
-      logits = inference(model, problem.topology, problem.features,
-                         {.batch_size = options.sampling->inference_batch_size,
-                          .device = options.device,
-                          .edge_weight = problem.edge_weight});
-    } else {
-      logits = model->forward(full_input(problem), problem.features);
-    }
-  }
-  logits = logits.to(problem.features.device(), at::kFloat);
-  return in_own_units(logits, problem.number_scale);
-}
-
-EvaluatedNodes evaluated_nodes(const at::Tensor& logits, const Dataset& dataset) {
-  EvaluatedNodes nodes{.count = logits.size(0)};
-  if (dataset.part) nodes.count = dataset.part->own_mask.sum().item<std::int64_t>();
-  if (logits.numel() == 0) return nodes;
-  const auto [smallest, largest] = at::aminmax(logits);  // NaN if any is
-  if (std::isfinite(smallest.item<float>()) && std::isfinite(largest.item<float>())) return nodes;
-  at::Tensor not_finite = at::isfinite(logits).all(1).logical_not();
-  if (dataset.part)
-    not_finite = not_finite.logical_and(dataset.part->own_mask.to(not_finite.device()));
-  nodes.not_finite = not_finite.sum().item<std::int64_t>();
-  return nodes;
-}
-
-bool has_score(const at::Tensor& mask, const Problem& problem) {
-  return is_defined(problem.metric, problem.labels, mask);
-}
-
-std::optional<double> chance_score(const Problem& problem) {
-  if (problem.metric == Metric::kRocAuc) return 0.5;
-  if (problem.metric == Metric::kR2) return 0;
-  if (problem.metric != Metric::kAccuracy) return std::nullopt;
-  const at::Tensor labels = problem.labels.masked_select(problem.masks.train);
-  if (labels.numel() == 0) return std::nullopt;
-  return static_cast<double>(at::bincount(labels).max().item<std::int64_t>()) /
-         static_cast<double>(labels.numel());
-}
-
-Scores score_logits(const at::Tensor& logits, const Problem& problem) {
-  const SplitMasks& masks = problem.masks;
-  if (problem.metric == Metric::kAccuracy) {
-    const auto shares = accuracies(logits, problem.labels, {masks.train, masks.val, masks.test});
-    return {.train = shares[0], .val = shares[1], .test = shares[2]};
-  }
-  const auto score = [&](const at::Tensor& mask) {
-    if (!has_score(mask, problem)) return std::numeric_limits<double>::quiet_NaN();
-    return score_of(problem.metric, logits, problem.labels, mask);
-  };
-  return {.train = score(masks.train), .val = score(masks.val), .test = score(masks.test)};
 }
 
 }  // namespace mezzo

@@ -57,10 +57,11 @@ MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& o
 /// Allocates what it changes. Throws InvalidArgument for a data set without features or with fewer
 /// than two classes, a loss that does not fit the task, a split index out of range, nodes without
 /// in-edges if the model needs them, ROC AUC of single labels in other than two classes, other
-/// labels than one class with capture or balance_classes, normalisation of mapped features, edge
-/// weights with a model other than gcn, sage and mlp, with a sampler other than neighbor or control
-/// variates, or of at most 0 with gcn, and, on a part of a data set, a sampler other than neighbor,
-/// labor and layer or more layers than the halo has hops.
+/// labels than one class with capture or balance_classes, options of sampling that do not fit the
+/// target of the labels (see SamplingOptions), normalisation of mapped features, edge weights with
+/// a model other than gcn, sage and mlp, with a sampler other than neighbor or control variates, or
+/// of at most 0 with gcn, and, on a part of a data set, a sampler other than neighbor, labor and
+/// layer or more layers than the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// make_problem() for outputs of `target` of data that may lack labels and splits: labels, masks,
@@ -87,10 +88,10 @@ nn::ModelInput full_input(const Problem& problem);
 /// no parameters or others than float32.
 nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture, nn::Model own);
 
-/// Logits, or numbers, float32 [N, C] of `model` in evaluation mode and without gradient, in the
+/// Logits, or numbers, float32 [T, C] of `model` in evaluation mode and without gradient, in the
 /// precision of the options, on the problem's device; restores the training mode of every
-/// submodule. With sampling it computes layer by layer, in batches of nodes, from all neighbours.
-/// Allocates.
+/// submodule. With sampling it computes layer by layer, in batches of nodes, from all neighbours,
+/// then in batches of edges; or in batches of whole graphs. Allocates.
 MEZZO_API at::Tensor evaluate_logits(nn::Model& model, const Problem& problem,
                                      const TrainOptions& options);
 

@@ -51,16 +51,16 @@ void Ranks::check_same_data(const Dataset& dataset) {
   for (const auto& [name, hash] : content_hashes(dataset)) check_same("the " + name, hash);
 }
 
-TrainingRows Ranks::share_of(const TrainingRows& nodes, std::uint64_t seed) const {
-  if (alone()) return nodes;
-  MEZZO_CHECK(nodes.rows.numel() >= world_size(),
-              "train: expected at least one training node for each of the {} processes, got {}",
-              world_size(), nodes.rows.numel());
-  // Shuffled, since data sets often list their nodes class by class.
-  const at::Tensor positions = dist::split(at::arange(nodes.rows.numel(), nodes.rows.options()),
+TrainingRows Ranks::share_of(const TrainingRows& rows, std::uint64_t seed) const {
+  if (alone()) return rows;
+  MEZZO_CHECK(rows.rows.numel() >= world_size(),
+              "train: expected at least one row to train on for each of the {} processes, got {}",
+              world_size(), rows.rows.numel());
+  // Shuffled, since data sets often list their rows class by class.
+  const at::Tensor positions = dist::split(at::arange(rows.rows.numel(), rows.rows.options()),
                                            group_, {.shuffle = true, .seed = seed});
-  return {.rows = nodes.rows.index_select(0, positions),
-          .labels = nodes.labels.index_select(0, positions)};
+  return {.rows = rows.rows.index_select(0, positions),
+          .labels = rows.labels.index_select(0, positions)};
 }
 
 TrainingRows Ranks::padded(const TrainingRows& nodes) {

@@ -47,9 +47,9 @@ class Ranks {
   /// the whole.
   void check_same_data(const Dataset& dataset);
 
-  /// This process's share of the training nodes, equally many on each. Does not communicate. Throws
-  /// InvalidArgument for fewer nodes than processes.
-  TrainingRows share_of(const TrainingRows& nodes, std::uint64_t seed) const;
+  /// This process's share of the training rows, equally many on each. Does not communicate. Throws
+  /// InvalidArgument for fewer rows than processes.
+  TrainingRows share_of(const TrainingRows& rows, std::uint64_t seed) const;
   /// The training nodes of this process's part of the data, repeated from the first up to the
   /// largest number of any part.
   TrainingRows padded(const TrainingRows& nodes);

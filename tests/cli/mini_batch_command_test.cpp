@@ -100,6 +100,70 @@ TEST(MiniBatchCommand, compare_passes_the_sampling_on) {
   }
 }
 
+/// Writes an npy folder of 30 paths of three or four nodes, and returns its path. target: "edge",
+/// whose labels are the directions, or "graph", whose labels are the lengths.
+std::string write_paths(const test::TempFolder& folder, const std::string& target) {
+  constexpr std::int64_t kGraphs = 30;
+  std::vector<std::int64_t> src, dst, directions, lengths, offsets = {0};
+  std::vector<float> features;
+  for (std::int64_t g = 0; g < kGraphs; ++g) {
+    const std::int64_t size = 3 + g % 2, first = offsets.back();
+    for (std::int64_t i = 0; i < size; ++i) {
+      features.insert(features.end(), {static_cast<float>(i), 1});
+      if (i + 1 == size) continue;
+      src.insert(src.end(), {first + i, first + i + 1});
+      dst.insert(dst.end(), {first + i + 1, first + i});
+      directions.insert(directions.end(), {0, 1});
+    }
+    lengths.push_back(g % 2);
+    offsets.push_back(first + size);
+  }
+  const auto num_edges = static_cast<std::int64_t>(src.size());
+  src.insert(src.end(), dst.begin(), dst.end());
+  folder.write(target + "/edge_index.npy", test::npy_int64({2, num_edges}, src));
+  folder.write(target + "/features.npy", test::npy_float32({offsets.back(), 2}, features));
+  folder.write(target + "/graph_offsets.npy", test::npy_int64({kGraphs + 1}, offsets));
+  folder.write(target + "/" + target + "_labels.npy", target == "edge"
+                                                          ? test::npy_int64({num_edges}, directions)
+                                                          : test::npy_int64({kGraphs}, lengths));
+  return folder.path(target);
+}
+
+TEST(MiniBatchCommand, every_command_takes_batches_of_edges_and_of_graphs) {
+  const test::TempFolder folder;
+  for (const std::string target : {"edge", "graph"}) {
+    SCOPED_TRACE(target);
+    const bool are_graphs = target == "graph";
+    Words data = {"--dataset", write_paths(folder, target), "--batch-size", "9"};
+    if (!are_graphs) data = test::with(data, {"--fanout", "3,3"});
+    const Words options = test::with(data, {"--epochs", "2", "--hidden", "8", "--layers", "2"});
+    const std::string checkpoint = folder.path("c.pt"), config = folder.path("best.toml");
+    const json trained =
+        test::report_of(folder, test::with(test::with({"train", "--model", "gin", "--checkpoint",
+                                                       checkpoint, "--task", target + "-class"},
+                                                      options),
+                                           {"--workers", "2"}));
+    EXPECT_EQ(trained["sampling"]["sampler"], are_graphs ? "graphs" : "neighbor");
+    EXPECT_EQ(trained["sampling"]["batches_per_epoch"], are_graphs ? 2 : 10);
+    EXPECT_EQ(test::report_of(folder, {"evaluate", "--checkpoint", checkpoint})["test"],
+              trained["test"]);
+    run_to(0, folder, {"predict", "--checkpoint", checkpoint, "--output", folder.path("p.csv")});
+    EXPECT_TRUE(test::read_text(folder.path("p.csv")).starts_with(target + ",class,probability"));
+    const json compared =
+        test::report_of(folder, test::with({"compare", "--models", "gin,sage"}, options));
+    EXPECT_EQ(compared["results"].size(), 2U);
+    run_to(
+        0, folder,
+        test::with(test::with({"doctor", "--model", "gin", "--layers", "2", "--steps", "3"}, data),
+                   {"--threads", "1"}));
+    run_to(0, folder,
+           test::with(test::with({"tune", "--model", "gin", "--minutes", "0.02", "--output", config,
+                                  "--precision", "fp32"},
+                                 data),
+                      {"--epochs", "2"}));
+  }
+}
+
 TEST(MiniBatchCommand, walks_that_exceed_the_graph_are_refused) {
   const test::TempFolder folder;
   const Outcome outcome =

@@ -21,7 +21,7 @@
 #include "support/tolerance.h"
 #include "train/checkpoints.h"
 #include "train/mini_batches.h"
-#include "train/synthetic.h"
+#include "train/targets.h"
 
 /// Training by several processes. Each is this program, started for the last test of this file,
 /// which does the work of a rank.
@@ -52,6 +52,15 @@ TrainOptions joined_options(amp::Precision precision, std::int64_t batch_size) {
   options.eval_every = 5;
   return options;
 }
+
+/// The same on all training edges or graphs, of which there are `rows`.
+TrainOptions joined_options(const Dataset& data, std::int64_t rows) {
+  TrainOptions options = joined_options(amp::Precision::kFloat32, rows);
+  if (data.target == TaskTarget::kGraph) options.sampling->fanouts.clear();
+  return options;
+}
+
+constexpr std::int64_t kTrainingEdges = 72, kTrainingGraphs = 24;
 
 /// Three batches of 4, 4 and 2 nodes in each of two processes, with everything that is random.
 TrainOptions random_options() {
@@ -141,11 +150,12 @@ std::string summary_of(const TrainReport& report) {
 /// How far the weights of two runs of joined_options() may be apart. A gradient is at most about 1;
 /// each step rounds its sums over nodes, edges and hidden units and, in 16 bits, also the tensors
 /// between the layers, forward and backward.
-test::SumBound joined_bound(const at::Tensor& weight, amp::Precision precision) {
-  constexpr double kNodes = kJoinedNodes, kEdges = 3, kHidden = 8, kStored = 4;
+test::SumBound joined_bound(const at::Tensor& weight, amp::Precision precision,
+                            std::int64_t rows = kJoinedNodes) {
+  constexpr double kEdges = 3, kHidden = 8, kStored = 4;
   const double way = kJoinedRate * static_cast<double>(kJoinedEpochs);
-  test::SumBound bound =
-      test::sum_bound(weight.abs().to(at::kDouble) + way, kNodes * kEdges * kHidden, at::kFloat);
+  test::SumBound bound = test::sum_bound(weight.abs().to(at::kDouble) + way,
+                                         static_cast<double>(rows) * kEdges * kHidden, at::kFloat);
   if (is_low(precision)) {
     const bool half = precision == amp::Precision::kFloat16;
     bound.operand_epsilon = kStored * test::info(half ? at::kHalf : at::kBFloat16).epsilon;
@@ -153,11 +163,12 @@ test::SumBound joined_bound(const at::Tensor& weight, amp::Precision precision) 
   return bound;
 }
 
-void expect_joined(const Checkpoint& several, const Checkpoint& one, amp::Precision precision) {
+void expect_joined(const Checkpoint& several, const Checkpoint& one, amp::Precision precision,
+                   std::int64_t rows = kJoinedNodes) {
   ASSERT_EQ(one.names, several.names);
   for (std::size_t i = 0; i < one.weights.size(); ++i) {
     EXPECT_TRUE(test::near(several.weights[i], one.weights[i].to(at::kDouble),
-                           joined_bound(one.weights[i], precision)))
+                           joined_bound(one.weights[i], precision, rows)))
         << one.names[i];
   }
 }
@@ -203,6 +214,23 @@ TEST_F(DistributedTest, several_labels_a_node_are_learnt_as_on_the_joined_batch)
   EXPECT_EQ(outputs[0], outputs[1]);
   expect_joined(read_checkpoint(folder.path("checkpoint")), read_checkpoint(options.checkpoint),
                 amp::Precision::kFloat32);
+}
+
+TEST_F(DistributedTest, labels_of_edges_and_graphs_are_learnt_as_on_the_joined_batch) {
+  const auto check = [&](const Dataset& data, std::int64_t rows) {
+    SCOPED_TRACE(data.name);
+    TrainOptions options = joined_options(data, rows);
+    options.checkpoint = folder.path("alone");
+    const TrainReport alone = train(data, options);
+    const std::vector<std::string> outputs = run_ranks(folder, 2, data.name);
+    EXPECT_EQ(outputs[0], outputs[1]);
+    EXPECT_NE(outputs[0].find(fmt::format("steps {} skipped 0", alone.steps)), std::string::npos)
+        << outputs[0];
+    expect_joined(read_checkpoint(folder.path("checkpoint")), read_checkpoint(options.checkpoint),
+                  amp::Precision::kFloat32, rows);
+  };
+  check(test::edges_with_labels(LabelKind::kClass), kTrainingEdges);
+  check(test::graphs_with_labels(LabelKind::kClass), kTrainingGraphs);
 }
 
 TEST_F(DistributedTest, batch_normalization_is_that_of_the_joined_batch) {
@@ -466,6 +494,12 @@ TrainReport run_work(const std::string& name, const std::string& folder,
   } else if (work == "several-labels") {
     data = labelled_rings();
     options = joined_options(amp::Precision::kFloat32, kJoinedNodes / group.world_size());
+  } else if (work == "edges") {
+    data = test::edges_with_labels(LabelKind::kClass);
+    options = joined_options(data, kTrainingEdges / group.world_size());
+  } else if (work == "graphs") {
+    data = test::graphs_with_labels(LabelKind::kClass);
+    options = joined_options(data, kTrainingGraphs / group.world_size());
   } else if (work == "overflow") {
     options.precision = amp::Precision::kFloat16;
     options.loss_factor = 16;  // the largest gradients of the logits leave float16 at first

@@ -8,7 +8,7 @@
 #include "support/tolerance.h"
 #include "train/checkpoints.h"
 #include "train/mini_batches.h"
-#include "train/synthetic.h"
+#include "train/targets.h"
 
 namespace mezzo {
 namespace {
@@ -26,10 +26,10 @@ TrainReport train_batches(const Dataset& data, const TrainOptions& options, std:
 
 /// Compares 3 epochs of 3 or 4 batches with a run that is interrupted after `batches` batches and
 /// resumed.
-void expect_unbroken(TrainOptions options, std::int64_t batches) {
+void expect_unbroken(TrainOptions options, std::int64_t batches,
+                     const Dataset& data = two_rings()) {
   SCOPED_TRACE(batches);
   const test::TempFolder folder;
-  const Dataset data = two_rings();
   options.epochs = 3;
   options.checkpoint = folder.path("whole");
   const TrainReport whole = train(data, options);
@@ -77,6 +77,18 @@ TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_for_e
     expect_unbroken(options, 2);
     expect_unbroken(options, 5);
   });
+}
+
+TEST(MiniBatchResume, a_run_on_edges_or_graphs_equals_an_unbroken_one) {
+  for (const LabelKind kind : test::kLabelKinds) {
+    for (const Dataset& data : {test::edges_with_labels(kind), test::graphs_with_labels(kind)}) {
+      SCOPED_TRACE(name_of(Tasks{}, data.task()));
+      TrainOptions options = test::task_options();
+      options.dropout = 0.5;
+      options.sampling = test::target_batches(data.target);
+      for (const std::int64_t batches : {1, 3, 4, 8}) expect_unbroken(options, batches, data);
+    }
+  }
 }
 
 TEST(MiniBatchResume, layer_sampling_and_unshuffled_seeds_equal_an_unbroken_run) {

@@ -6,7 +6,6 @@
 #include "mezzo/train/trainer.h"
 
 #include "support/npy_writer.h"
-#include "support/tolerance.h"
 #include "train/mini_batches.h"
 #include "train/synthetic.h"
 
@@ -15,6 +14,7 @@ namespace {
 
 using mezzo::detail::for_each;
 
+using test::same_losses;
 using test::sampled_options;
 using test::two_rings;
 
@@ -63,19 +63,6 @@ TEST(MiniBatch, learns_two_rings_with_every_sampler) {
       EXPECT_GT(report.sampling->compute_seconds, 0);
     }
   });
-}
-
-/// Losses as close as float32 sums let them be: each of the epochs rounds sums of at most 40 terms,
-/// in two layers, forward and backward.
-testing::AssertionResult same_losses(const std::vector<double>& got,
-                                     const std::vector<double>& expected) {
-  const auto column = [](const std::vector<double>& values) {
-    return at::tensor(at::ArrayRef<double>(values), at::kDouble);
-  };
-  const at::Tensor reference = column(expected);
-  const double terms = 40.0 * 4 * static_cast<double>(expected.size());
-  return test::near(column(got).to(at::kFloat), reference,
-                    test::sum_bound(reference.abs(), terms, at::kFloat));
 }
 
 TEST(MiniBatch, all_neighbours_of_all_training_nodes_at_once_are_the_full_graph) {

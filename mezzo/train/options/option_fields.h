@@ -324,12 +324,11 @@ inline const std::tuple kTraining = {
 
 inline const std::tuple kSampling = {
     field("batch-size", &SamplingOptions::batch_size, Group::kSampling,
-          "neighbor, labor, layer: train by mini-batches of N training nodes",
+          "neighbor, labor, layer: train by mini-batches of N training nodes, edges or graphs",
           {.check = at_least<1>, .applies = has_blocks, .needed = "the training nodes of a batch"}),
-    field(
-        "fanout", &SamplingOptions::fanouts, Group::kSampling,
-        "neighbor, labor: neighbours drawn for a node, one number a layer, inputs first; or all",
-        {.applies = has_fanouts, .needed = "the neighbours drawn for a node, one number a layer"}),
+    field("fanout", &SamplingOptions::fanouts, Group::kSampling,
+          "neighbor, labor: neighbours drawn for a node, one number a layer, inputs first; or all",
+          {.applies = has_fanouts}),
     field("layer-sizes", &SamplingOptions::layer_sizes, Group::kSampling,
           "layer (gcn, sage): nodes drawn for a layer, one number a layer, inputs first",
           {.applies = is_sampler<SamplerKind::kLayer>,

@@ -32,7 +32,7 @@ void check_fields(const SamplingOptions& options) {
 void check_fanouts(const TrainOptions& options) {
   const std::vector<std::int64_t>& fanouts = options.sampling->fanouts;
   const std::string_view model = nn::to_string(options.model);
-  MEZZO_CHECK(static_cast<std::int64_t>(fanouts.size()) == options.layers,
+  MEZZO_CHECK(fanouts.empty() || static_cast<std::int64_t>(fanouts.size()) == options.layers,
               "fanout: expected one number for each of the {} layers, got {}", options.layers,
               fanouts.size());
   for (const std::int64_t fanout : fanouts) {

@@ -96,14 +96,16 @@ struct SampleOnDevice {
 using SamplePlaces = TypeList<SampleAnywhere, SampleOnHost, SampleOnDevice>;
 
 /// Training by mini-batches, as plain values. Flags, ranges and checkpoints derive from the list in
-/// option_fields.h. An option that names samplers is an error if set for another one.
+/// option_fields.h. An option that names samplers is an error if set for another one. Labels of
+/// edges take the sampler neighbor, and of graphs neighbor with a batch_size alone; neither takes
+/// control_variates, balance_classes or kDevice.
 struct SamplingOptions {
   SamplerKind sampler = SamplerKind::kNeighbor;  ///< how batches are drawn
 
-  /// neighbor, labor, layer (required): seeds of a batch, >= 1.
+  /// neighbor, labor, layer (required): seeds of a batch, >= 1: nodes, edges or graphs.
   std::optional<std::int64_t> batch_size = {};
-  /// neighbor, labor (required): neighbours drawn for a node, one number a layer of the model,
-  /// input layer first; >= 0 (gcn, gat: >= 1), or -1: all.
+  /// neighbor, labor (required, but empty for labels of graphs): neighbours drawn for a node, one
+  /// number a layer of the model, input layer first; >= 0 (gcn, gat: >= 1), or -1: all.
   std::vector<std::int64_t> fanouts = {};
   /// layer (required; gcn and sage): nodes drawn for a layer, one number a layer of the model,
   /// input layer first; in [1, 2^31].

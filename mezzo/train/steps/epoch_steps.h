@@ -30,14 +30,14 @@ class EpochSteps {
   virtual std::optional<SamplingReport> sampling() const { return std::nullopt; }
 };
 
-/// The steps for `options` on this process's share of the training nodes of `problem`, which must
+/// The steps for `options` on this process's share of the training rows of `problem`, which must
 /// outlive them. All ranks have equally many batches. Communicates if the data are a part. Throws
-/// InvalidArgument if there are no training nodes, or not enough for a batch.
+/// InvalidArgument if there are no training rows, or not enough for a batch.
 std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Dataset& dataset,
                                              const TrainOptions& options, Ranks& ranks);
 
 /// Part of make_epoch_steps(), for options with sampling. seed: of the sampler.
-std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingRows& nodes,
+std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingRows& rows,
                                                const TrainOptions& options, std::uint64_t seed);
 
 }  // namespace mezzo

@@ -242,7 +242,7 @@ std::optional<TrainOptions> Search::next_candidate() {
     TrainOptions options = recommended_;
     if (number == 1) {
       options = options_.training;
-      if (options.sampling) options.layers = recommended_.layers;
+      options.layers = sampled_layers(options).value_or(options.layers);
     } else if (number > 1) {
       options = drawn_options(dataset_, recommended_, number);
     }

@@ -35,7 +35,7 @@ TrainOptions drawn_options(const Dataset& dataset, TrainOptions options, std::ui
   GridDraws draw(options.seed, number);
   const auto depth = dataset.num_features() < kFew ? draw.of<std::int64_t>({2, 3, 4, 5, 6, 8})
                                                    : draw.of<std::int64_t>({2, 3, 4, 5});
-  if (!options.sampling) options.layers = depth;
+  if (!sampled_layers(options)) options.layers = depth;
   const bool has_heads = options.model == nn::ModelKind::kGat;
   constexpr std::int64_t kHeadsOfDraws = 8;
   options.hidden = draw.of<std::int64_t>({64, 128, 256}) / (has_heads ? kHeadsOfDraws : 1);

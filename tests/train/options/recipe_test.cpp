@@ -131,6 +131,9 @@ TEST(Recipe, mini_batches_have_a_layer_for_each_fanout) {
   TrainOptions options;
   options.sampling = SamplingOptions{.batch_size = 4, .fanouts = {5, 5, 5}};
   EXPECT_EQ(recommended_options(dataset_of({}), options).layers, 3);
+  const std::int64_t layers = recommended_options(dataset_of({}), {}).layers;
+  options.sampling->fanouts.clear();  // batches of graphs
+  EXPECT_EQ(recommended_options(dataset_of({}), options).layers, layers);
 }
 
 TEST(Recipe, no_validation_nodes_no_patience) {

@@ -53,7 +53,6 @@ TEST(SamplingOptions, an_option_out_of_range_or_of_another_sampler_is_named) {
       {"batch-size", kNeighbor, [](SamplingOptions& s) { s.batch_size = 0; }},
       {"batch-size", kCluster, [](SamplingOptions& s) { s.batch_size = 8; }},
       {"batch-size", kWalk, [](SamplingOptions& s) { s.batch_size = 8; }},
-      {"fanout", kNeighbor, [](SamplingOptions& s) { s.fanouts.clear(); }},
       {"fanout", kNeighbor, [](SamplingOptions& s) { s.fanouts = {5}; }},
       {"fanout", kLabor, set(&SamplingOptions::fanouts, {5, -2})},
       {"fanout", kLabor, set(&SamplingOptions::fanouts, {5, 0})},  // gcn
