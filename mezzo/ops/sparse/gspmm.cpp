@@ -157,12 +157,32 @@ class OperandGradients {
 
   std::pair<at::Tensor, at::Tensor> get() const {
     if (const auto both = weighted()) return *both;
-    return {of(true), of(false)};
+    if (!is_sum_of_edges()) return {of(true), of(false)};
+    const at::Tensor of_edges = of(false);
+    const Message copy{BinaryOp::kCopyLhs, {}, {}, m_.lhs_target};
+    const MessageGrad grad{.grad = of_edges, .grad_target = Target::kEdge};
+    return {dispatch(MessageGradient{copy,
+                                     grad,
+                                     topology_,
+                                     /*of_lhs=*/true,
+                                     m_.lhs->sym_sizes(),
+                                     {},
+                                     of_edges.scalar_type()}),
+            of_edges};
   }
 
  private:
   static OptionalTensor with_values(const OptionalTensor& t) {
     return t && !t->is_meta() ? t : std::nullopt;
+  }
+
+  /// Whether the lhs's gradient is the sum of the rhs's, which is of edges: a fast pass takes the
+  /// general kernel's place. A mean's is rounded at the edges, so it is not.
+  bool is_sum_of_edges() const {
+    return m_.op == BinaryOp::kAddRelu && m_.lhs_target != Target::kEdge &&
+           m_.rhs_target == Target::kEdge && needs_grad_.size() == 2 && !grad_.product &&
+           !grad_.grad_scale && m_.lhs->scalar_type() == m_.rhs->scalar_type() &&
+           m_.lhs->sym_sizes().slice(1) == m_.rhs->sym_sizes().slice(1);
   }
 
   at::Tensor of(bool lhs) const {
