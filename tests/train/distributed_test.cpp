@@ -85,6 +85,7 @@ constexpr auto kNormalized = "-normalized";
 /// same row.
 Dataset node_pairs() {
   Dataset data = two_rings();
+  data.edge_features.reset();
   data.name = "pairs";
   data.src = at::arange(data.num_nodes);
   data.dst = at::bitwise_xor(data.src, 4);

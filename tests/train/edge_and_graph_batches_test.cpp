@@ -24,7 +24,8 @@ TrainOptions batch_options(const Dataset& data) {
 }
 
 TEST(EdgeAndGraphBatches, every_task_is_learnt_in_each_precision) {
-  for (const amp::Precision precision : amp::kPrecisions) {
+  for (const amp::Precision precision :
+       {amp::Precision::kFloat32, amp::Precision::kBFloat16, amp::Precision::kFloat16}) {
     for (const LabelKind kind : test::kLabelKinds) {
       for (const Dataset& data : data_of(kind)) {
         SCOPED_TRACE(std::string(amp::to_string(precision)) + " " +

@@ -26,6 +26,7 @@ constexpr ModelKind kWeighted[] = {ModelKind::kGcn, ModelKind::kSage};
 /// two_rings() with parallel edges, weights between 0.25 and 4, and a self loop of weight 7.
 Dataset weighted_rings() {
   Dataset data = test::two_rings();
+  data.edge_features.reset();
   const at::Tensor extra = at::tensor({3, 5}, at::kLong);
   data.src = at::cat({data.src, extra, extra.slice(0, 0, 1)});
   data.dst = at::cat({data.dst, at::tensor({5, 9}, at::kLong), extra.slice(0, 0, 1)});

@@ -129,8 +129,10 @@ double min_weights(const nn::ModelOptions& model) {
   const std::int64_t num_layers = model.kind == nn::ModelKind::kSgc ? 1 : model.num_layers;
   const auto hidden = static_cast<double>(model.hidden_features);
   auto in = static_cast<double>(model.in_features);
-  double count = 0;
+  const auto edge_features = static_cast<double>(model.edge_features);
+  double count = model.target == TaskTarget::kEdge ? edge_features * hidden : 0;
   for (std::int64_t i = 0; i < num_layers; ++i) {
+    if (nn::takes_edge_features(model.kind)) count += edge_features * in;
     const bool last = i + 1 == num_layers && model.target == TaskTarget::kNode;
     double out = last ? static_cast<double>(model.out_features) : hidden;
     if (is_gat) out *= static_cast<double>(last ? model.num_output_heads : model.num_heads);

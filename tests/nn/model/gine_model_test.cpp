@@ -66,7 +66,7 @@ TEST(GineModel, of_blocks_and_in_batches_agrees_with_the_whole_graph) {
 
 TEST(GineModel, copies_have_its_parameters) {
   Model model = make_model();
-  const Model copy(std::dynamic_pointer_cast<nn::ModelImpl>(model->clone()));
+  Model copy(std::dynamic_pointer_cast<nn::ModelImpl>(model->clone()));
   const at::Tensor x = uniform({kNodes, 4}, at::kDouble, 5),
                    e = uniform({kEdges, 2}, at::kDouble, 6);
   EXPECT_TRUE(exact(copy->forward({topology(), e}, x), model->forward({topology(), e}, x)));
