@@ -15,6 +15,7 @@ enum class TaskTarget : std::uint8_t {
   kNode,
   kEdge,
   kGraph,  ///< of a set of graphs
+  kLink,   ///< whether there is an edge between two nodes
 };
 
 /// What a label is.
@@ -44,7 +45,11 @@ struct GraphTarget {
   static constexpr TaskTarget kind = TaskTarget::kGraph;
   static constexpr std::string_view name = "graph";
 };
-using TaskTargets = TypeList<NodeTarget, EdgeTarget, GraphTarget>;
+struct LinkTarget {
+  static constexpr TaskTarget kind = TaskTarget::kLink;
+  static constexpr std::string_view name = "link";
+};
+using TaskTargets = TypeList<NodeTarget, EdgeTarget, GraphTarget, LinkTarget>;
 
 struct ClassLabel {
   static constexpr LabelKind kind = LabelKind::kClass;
@@ -78,10 +83,16 @@ struct TaskOf {
   static constexpr std::string_view name{kText.data(), kText.size()};
 };
 
+/// The links of a graph: one class, with an entry of 1 for an edge and 0 for a negative pair.
+struct LinkTask {
+  static constexpr Task kind{TaskTarget::kLink, LabelKind::kClasses};
+  static constexpr std::string_view name = "link";
+};
+
 using Tasks = TypeList<TaskOf<NodeTarget, ClassLabel>, TaskOf<NodeTarget, ClassesLabel>,
                        TaskOf<NodeTarget, NumbersLabel>, TaskOf<EdgeTarget, ClassLabel>,
                        TaskOf<EdgeTarget, ClassesLabel>, TaskOf<EdgeTarget, NumbersLabel>,
                        TaskOf<GraphTarget, ClassLabel>, TaskOf<GraphTarget, ClassesLabel>,
-                       TaskOf<GraphTarget, NumbersLabel>>;
+                       TaskOf<GraphTarget, NumbersLabel>, LinkTask>;
 
 }  // namespace mezzo

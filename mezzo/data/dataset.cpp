@@ -44,6 +44,7 @@ class Validator {
     }
     check_edge_weights();
     check_edge_features();
+    check_edge_types();
     check_graphs();
     if (data_.labels.defined()) {
       check_labels();
@@ -113,6 +114,17 @@ class Validator {
           "edge features: expected shape [{}, F], got {}", data_.num_edges(),
           data::shape_text(features));
     check_finite<float>(features.contiguous(), "edge features");
+  }
+
+  void check_edge_types() const {
+    const at::Tensor& types = data_.edge_types;
+    check(data_.num_edge_types >= 1 && (types.defined() || data_.num_edge_types == 1),
+          "edge types: {} without the type of each edge", data_.num_edge_types);
+    if (!types.defined()) return;
+    check_column(types, at::kLong, 1, "edge types");
+    check(types.numel() == data_.num_edges(), "edge types: {} for {} edges", types.numel(),
+          data_.num_edges());
+    check_range(types, data_.num_edge_types, "edge types");
   }
 
   void check_graphs() const {
@@ -213,9 +225,9 @@ class Validator {
 
   void check_labels() const {
     check(data_.num_classes > 0, "it has no classes");
-    check(is_of_numbers(data_.metric) == (data_.task().labels == LabelKind::kNumbers),
-          "the metric {} does not fit labels of dtype {}", metric_name(data_.metric),
-          c10::getDtypeNames(data_.labels.scalar_type()).first);
+    check(fits(data_.metric, data_.task(), data_.num_classes),
+          "the metric {} does not fit the task {} of {} classes", metric_name(data_.metric),
+          name_of(Tasks{}, data_.task()), data_.num_classes);
     switch (data_.task().labels) {
       case LabelKind::kClass:
         check_one_label_a_target();
@@ -238,10 +250,6 @@ class Validator {
     check(data_.labels.numel() == data_.num_targets(), "{} labels for {} {}s", data_.labels.numel(),
           data_.num_targets(), target());
     check_label_range();
-    check(data_.metric != Metric::kRocAuc || data_.num_classes == 2,
-          "ROC AUC expects two classes, got {}", data_.num_classes);
-    check(data_.metric != Metric::kMicroF1, "micro-F1 expects multi-label data, got one label a {}",
-          target());
   }
 
   /// Of labels with a column a class or number.
@@ -272,9 +280,6 @@ class Validator {
     check(bad == values.numel(),
           "labels: {} {} has {} for class {}, expected 0, 1, or {} if unknown", target(),
           bad / classes, bad == values.numel() ? 0 : int{value[bad]}, bad % classes, kNoEntry);
-    check(data_.metric != Metric::kAccuracy,
-          "accuracy expects one label a {}, got multi-label data; use micro-F1 or ROC AUC",
-          target());
   }
 
   void check_label_range() const {
@@ -400,6 +405,7 @@ std::int64_t Dataset::num_graphs() const {
 std::int64_t Dataset::count(TaskTarget of) const {
   switch (of) {
     case TaskTarget::kEdge:
+    case TaskTarget::kLink:
       return num_edges();
     case TaskTarget::kGraph:
       return num_graphs();

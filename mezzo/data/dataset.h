@@ -20,7 +20,13 @@ enum class Metric : std::uint8_t {
   kAccuracy,
   kRocAuc,   ///< of two classes; of multi-label data the mean over the classes, see mean_roc_auc()
   kMicroF1,  ///< of multi-label data
-  kR2,       ///< of numbers, as kMae and kRmse
+  kMacroF1,  ///< the mean of the F1 scores of the classes
+  kAveragePrecision,  ///< of the same labels as kRocAuc
+  kMrr,       ///< of links: the mean of 1 / rank among all nodes, without the other known links
+  kHitsAt10,  ///< of links: the share of such ranks up to 10
+  kRawMrr,    ///< kMrr and kHitsAt10 with the known links
+  kRawHitsAt10,
+  kR2,  ///< of numbers, as kMae and kRmse
   kMae,
   kRmse,
 };
@@ -37,6 +43,30 @@ struct MicroF1Metric {
   static constexpr Metric kind = Metric::kMicroF1;
   static constexpr std::string_view name = "micro_f1";
 };
+struct MacroF1Metric {
+  static constexpr Metric kind = Metric::kMacroF1;
+  static constexpr std::string_view name = "macro_f1";
+};
+struct AveragePrecisionMetric {
+  static constexpr Metric kind = Metric::kAveragePrecision;
+  static constexpr std::string_view name = "average_precision";
+};
+struct MrrMetric {
+  static constexpr Metric kind = Metric::kMrr;
+  static constexpr std::string_view name = "mrr";
+};
+struct HitsAt10Metric {
+  static constexpr Metric kind = Metric::kHitsAt10;
+  static constexpr std::string_view name = "hits@10";
+};
+struct RawMrrMetric {
+  static constexpr Metric kind = Metric::kRawMrr;
+  static constexpr std::string_view name = "raw_mrr";
+};
+struct RawHitsAt10Metric {
+  static constexpr Metric kind = Metric::kRawHitsAt10;
+  static constexpr std::string_view name = "raw_hits@10";
+};
 struct R2Metric {
   static constexpr Metric kind = Metric::kR2;
   static constexpr std::string_view name = "r2";
@@ -49,8 +79,9 @@ struct RmseMetric {
   static constexpr Metric kind = Metric::kRmse;
   static constexpr std::string_view name = "rmse";
 };
-using Metrics =
-    TypeList<AccuracyMetric, RocAucMetric, MicroF1Metric, R2Metric, MaeMetric, RmseMetric>;
+using Metrics = TypeList<AccuracyMetric, RocAucMetric, AveragePrecisionMetric, MicroF1Metric,
+                         MacroF1Metric, MrrMetric, HitsAt10Metric, RawMrrMetric, RawHitsAt10Metric,
+                         R2Metric, MaeMetric, RmseMetric>;
 
 /// The name in Metrics.
 inline std::string metric_name(Metric metric) {
@@ -68,6 +99,22 @@ constexpr bool is_better(Metric metric, double a, double b) {
 /// Whether the metric is for labels that are numbers.
 constexpr bool is_of_numbers(Metric metric) {
   return metric == Metric::kR2 || is_error(metric);
+}
+
+/// Whether the metric ranks links among all nodes.
+constexpr bool is_of_ranks(Metric metric) {
+  return metric == Metric::kMrr || metric == Metric::kHitsAt10 || metric == Metric::kRawMrr ||
+         metric == Metric::kRawHitsAt10;
+}
+/// Whether the metric is for labels of that task.
+constexpr bool fits(Metric metric, Task task, std::int64_t num_classes) {
+  if (is_of_numbers(metric)) return task.labels == LabelKind::kNumbers;
+  if (is_of_ranks(metric)) return task.target == TaskTarget::kLink;
+  if (metric == Metric::kAccuracy) return task.labels == LabelKind::kClass;
+  const bool several = task.labels == LabelKind::kClasses;
+  if (metric == Metric::kMicroF1) return several;
+  if (metric == Metric::kMacroF1) return several || task.labels == LabelKind::kClass;
+  return several || (task.labels == LabelKind::kClass && num_classes == 2);
 }
 
 /// The label of an unlabelled target.
@@ -117,6 +164,10 @@ struct MEZZO_API Dataset {
   at::Tensor edge_weights;
   /// float32 [E, F_e], finite, in the order of the edges; undefined: they have none.
   at::Tensor edge_features = {};
+  /// int64 [E] in [0, num_edge_types), in the order of the edges; undefined: all are of one type.
+  /// Read by decoders of links.
+  at::Tensor edge_types = {};
+  std::int64_t num_edge_types = 1;
   /// [N, F] of float32, bfloat16 or float16, strided, or sparse CSR of float32; undefined if there
   /// are no features.
   at::Tensor features;
@@ -129,7 +180,7 @@ struct MEZZO_API Dataset {
   /// int64 [T] in [0, C), or kNoLabel; undefined if the data have no labels: C and S are then 0.
   /// Multi-label data: uint8 [T, C], 1 if the target belongs to the class, 0 if not, or kNoEntry.
   /// Numbers: float32 [T, C], finite, or NaN if unknown. A target without a label, any entry or any
-  /// number is in no mask.
+  /// number is in no mask. Links: uint8 [E, 1] of 1.
   at::Tensor labels;
   at::Tensor train_masks, val_masks, test_masks;  ///< bool [T, S], one column a split
   /// What LoadOptions::split may be, "" for the default; empty if splits have no names.
@@ -142,7 +193,7 @@ struct MEZZO_API Dataset {
   std::int64_t num_features() const;                          ///< F, 0 without features
   std::int64_t num_edge_features() const;                     ///< F_e, 0 without
   std::int64_t num_graphs() const;                            ///< G, 1 without graph_offsets
-  std::int64_t count(TaskTarget of) const;                    ///< N, E or G
+  std::int64_t count(TaskTarget of) const;                    ///< N, E, G or E
   std::int64_t num_targets() const { return count(target); }  ///< T
   std::int64_t num_splits() const;                            ///< S
 
@@ -179,16 +230,21 @@ struct LoadOptions {
   std::string split = {};           ///< NAME picks the masks `*_mask_NAME.npy` of an npy folder
   bool normalize_features = false;  ///< divide each row by the sum of its magnitudes (usual
                                     ///< for word counts: Planetoid sets, WordNet)
-  std::uint64_t split_seed = 0;     ///< seed of the random 60/20/20 split of data without one
-  bool labels_optional = false;     ///< whether data without labels may be read
+  /// Seed of the random split of data without one: 60/20/20; of links 85/5/10, and all edges
+  /// between the same two nodes are on one side.
+  std::uint64_t split_seed = 0;
+  bool labels_optional = false;  ///< whether data without labels may be read
   /// Called after every 2^20 lines of a text file, except WordNet's and Planetoid's. An exception
   /// ends the reading: load_dataset rethrows a std::exception other than mezzo::Error as IoError,
   /// anything else unchanged.
   std::function<void()> on_lines = {};
   /// What the labels are; nullopt: what the data say, and what a file of numbers looks like: a
-  /// column a class if there are several and all numbers are 0, 1 or missing.
+  /// column a class if there are several and all numbers are 0, 1 or missing. Links need no labels;
+  /// classes of edges become edge_types.
   std::optional<Task> task = {};
   CsvColumns csv = {};  ///< a name is an InvalidArgument if the data are no CSV folder
+  /// Replaces the data's; an InvalidArgument unless it fits() the task.
+  std::optional<Metric> metric = {};
 };
 
 /// Reads a data set by name ("wordnet") or path. A path is recognised by its file names, an npz

@@ -189,16 +189,21 @@ void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label) {
   }
 }
 
-void set_random_split(Dataset& dataset, std::uint64_t seed) {
-  const std::int64_t count = dataset.num_targets();
+std::vector<std::int64_t> random_order(std::int64_t count, std::uint64_t seed) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
-    // Inside-out shuffle: node i moves to a random position among the first i + 1.
+    // Inside-out shuffle: number i moves to a random position among the first i + 1.
     const auto place = random_below(static_cast<std::uint64_t>(i) + 1, seed, kSplitStream,
                                     static_cast<std::uint64_t>(i));
     order[static_cast<std::size_t>(i)] = order[place];
     order[place] = i;
   }
+  return order;
+}
+
+void set_random_split(Dataset& dataset, std::uint64_t seed) {
+  const std::int64_t count = dataset.num_targets();
+  const std::vector<std::int64_t> order = random_order(count, seed);
   const std::int64_t num_train = count * 3 / 5;
   const std::int64_t num_val = count / 5;
   const auto mask_of = [&](std::int64_t begin, std::int64_t end) {

@@ -123,16 +123,26 @@ void data::check_task(Task task, std::optional<Task> wanted, const std::string& 
 }
 
 Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options) {
-  const std::unique_ptr<data::GraphSource> source = data::open_source(name_or_path, options);
+  const bool is_link = options.task && options.task->target == TaskTarget::kLink;
+  LoadOptions read_options = options;
+  read_options.labels_optional = read_options.labels_optional || is_link;
+  const std::unique_ptr<data::GraphSource> source = data::open_source(name_or_path, read_options);
   return data::with_io_errors(name_or_path, "cannot be read", [&] {
     Dataset dataset;
     if (source->dataset() != nullptr) {
       dataset = std::move(*source->dataset());
     } else {
-      dataset = data::read_all(*source, options, name_or_path);
+      dataset = data::read_all(*source, read_options, name_or_path);
       check(dataset);
     }
+    if (is_link && dataset.target != TaskTarget::kLink) data::set_links(dataset, options);
     if (dataset.labels.defined()) data::check_task(dataset.task(), options.task, name_or_path);
+    if (options.metric && dataset.labels.defined()) {
+      MEZZO_CHECK(fits(*options.metric, dataset.task(), dataset.num_classes),
+                  "metric: {} does not fit the task {} of {} classes", metric_name(*options.metric),
+                  name_of(Tasks{}, dataset.task()), dataset.num_classes);
+      dataset.metric = *options.metric;
+    }
     if (options.normalize_features) normalize_features(dataset);
     return dataset;
   });

@@ -163,6 +163,15 @@ void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label);
 /// Depends only on the number of targets and the seed.
 void set_random_split(Dataset& dataset, std::uint64_t seed);
 
+/// The numbers below `count` in a random order, which depends only on the count and the seed.
+std::vector<std::int64_t> random_order(std::int64_t count, std::uint64_t seed);
+
+/// Makes the edges of `dataset` its links: labels of 1, edges as src and dst, classes of edges as
+/// edge types. A reader that has masks of edges sets them, the metric and the target kLink before;
+/// else the split is random (LoadOptions::split_seed) without self loops, and the metric ROC AUC.
+/// Throws IoError if an edge has no class, and for fewer than three pairs of nodes to split.
+void set_links(Dataset& dataset, const LoadOptions& options);
+
 /// Throws InvalidArgument if a named split is requested and the data have none.
 void refuse_named_split(const LoadOptions& options, const std::string& where);
 

@@ -157,7 +157,7 @@ TEST(Dataset, wrong_labels_are_named) {
         d.num_classes = 3;
         d.metric = Metric::kRocAuc;
       },
-      "ROC AUC expects two classes, got 3"));
+      "roc_auc does not fit the task node-class of 3 classes"));
 }
 
 TEST(Dataset, a_node_without_a_label_is_in_no_mask) {

@@ -132,7 +132,7 @@ TEST_F(MultiLabelFolder, of_arrays_says_by_which_metric_it_is_judged) {
     write("meta.json", meta);
     return throws<IoError>([&] { load_dataset(root()); }, {text});
   };
-  EXPECT_TRUE(fault(R"({"metric": "accuracy"})", "accuracy expects one label a node"));
+  EXPECT_TRUE(fault(R"({"metric": "accuracy"})", "accuracy does not fit"));
   EXPECT_TRUE(fault(R"({"num_classes": 4})", "4 classes are declared, the labels have 3 columns"));
   for (const char* role : {"train", "val", "test"}) {
     folder_.remove(std::string("set/") + role + "_mask.npy");
@@ -178,10 +178,10 @@ TEST(MultiLabelDataset, is_checked) {
   EXPECT_TRUE(invalid([](Dataset& d) { d.labels = d.labels.to(at::kLong); }, "labels: expected"));
   EXPECT_TRUE(invalid([](Dataset& d) { d.num_classes = 3; }, "expected shape [2, 3], got [2, 2]"));
   EXPECT_TRUE(invalid([](Dataset& d) { d.labels[1][0] = 2; }, "node 1 has 2 for class 0"));
-  EXPECT_TRUE(invalid([](Dataset& d) { d.metric = Metric::kAccuracy; }, "accuracy expects"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.metric = Metric::kAccuracy; }, "accuracy does not fit"));
   EXPECT_TRUE(invalid([](Dataset& d) { d.labels[1].fill_(kNoEntry); }, "node 1 has no label, but"));
   EXPECT_TRUE(
-      invalid([](Dataset& d) { d.labels = at::zeros({2}, at::kLong); }, "micro-F1 expects"));
+      invalid([](Dataset& d) { d.labels = at::zeros({2}, at::kLong); }, "micro_f1 does not fit"));
   const auto node = data.labels[1];
   node[0] = kNoEntry;
   EXPECT_NO_THROW(data.validate()) << "one entry is enough";

@@ -122,6 +122,14 @@ void add_format_options(OptionParser& app, std::optional<Task>& task, CsvColumns
   });
 }
 
+void add_metric_option(OptionParser& app, std::optional<Metric>& metric) {
+  OptionGroup(app, "Data")
+      .value(
+          "--metric", "NAME",
+          [&metric](const std::string& text) { metric = parse(Metrics{}, "--metric", text); },
+          "Score, if not the usual one of the data: " + detail::names(Metrics{}));
+}
+
 void add_data_options(OptionParser& app, DataArguments& data) {
   OptionGroup(app, "Data")
       .text("--dataset", data.dataset, "PATH|NAME",
@@ -130,6 +138,7 @@ void add_data_options(OptionParser& app, DataArguments& data) {
             "Which of the splits that have names: *_mask_NAME.npy of an npy folder, a split "
             "type of OGB, a task of GraphBolt")
       .number("--split-index", data.split_index, "Which of the data set's splits, from 0");
+  add_metric_option(app, data.metric);
   add_format_options(app, data.task, data.csv);
 }
 
@@ -244,6 +253,7 @@ at::Device use_machine(const MachineArguments& machine) {
 Dataset load(const DataArguments& data, LoadOptions options) {
   options.split = data.split;
   options.task = data.task;
+  options.metric = data.metric;
   options.csv = data.csv;
   const Stage stage("reading " + data.dataset);
   return load_dataset(data.dataset, options);

@@ -21,6 +21,7 @@ struct DataArguments {
   std::string split;
   std::optional<std::int64_t> split_index = {};
   std::optional<Task> task = {};
+  std::optional<Metric> metric = {};
   CsvColumns csv = {};
 };
 
@@ -44,6 +45,8 @@ struct RunArguments {
 
 /// Adds --task, and the options that name the columns of a CSV folder.
 void add_format_options(OptionParser& app, std::optional<Task>& task, CsvColumns& csv);
+/// Adds --metric.
+void add_metric_option(OptionParser& app, std::optional<Metric>& metric);
 void add_data_options(OptionParser& app, DataArguments& data);
 void add_machine_options(OptionParser& app, MachineArguments& machine);
 /// Adds the options of training that are in one of the groups, in the order of fields::kTraining.
@@ -74,7 +77,7 @@ void add_report_options(OptionParser& app, RunArguments& run);
 /// Sets the number of threads and returns the device. Throws InvalidArgument.
 at::Device use_machine(const MachineArguments& machine);
 
-/// load_dataset() with the split, the task and the columns of `data`.
+/// load_dataset() with the split, the task, the metric and the columns of `data`.
 Dataset load(const DataArguments& data, LoadOptions options = {});
 
 /// Sets the columns that were not named by hand to those of a checkpoint, if the data are a CSV

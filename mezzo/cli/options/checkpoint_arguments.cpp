@@ -13,6 +13,7 @@ void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments) {
       .text("--split", data.split, "NAME",
             "Which of the splits that have names, as for train (default: the checkpoint's, of its "
             "own data set)");
+  add_metric_option(app, data.metric);
   add_format_options(app, data.task, data.csv);
   add_machine_options(app, arguments.machine);
 }
@@ -30,6 +31,7 @@ LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& l
                 arguments.checkpoint);
     data.dataset = options.dataset;
     if (data.split.empty()) data.split = options.split;
+    if (!data.metric) data.metric = loaded.trained.data.metric;
   }
   take_columns(options.csv, data);
   if (!data.task) data.task = loaded.trained.data.task;

@@ -73,6 +73,7 @@ std::string option_file(const DataArguments& data, const MachineArguments& machi
   add("split", data.split);
   if (data.split_index) lines += fmt::format("split-index = {}\n", *data.split_index);
   if (data.task) add("task", std::string(name_of(Tasks{}, *data.task)));
+  if (data.metric) add("metric", metric_name(*data.metric));
   fields::for_each(fields::kColumns,
                    [&](const auto& field) { add(field.name, data.csv.*field.member); });
   add("device", machine.device);

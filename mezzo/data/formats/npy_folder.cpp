@@ -57,6 +57,7 @@ std::optional<Metric> metric_of(const std::optional<std::string>& text, const st
   if (!text) return std::nullopt;
   const std::string word = plain_word(*text);
   if (word.starts_with("rocauc")) return Metric::kRocAuc;  // "ROC AUC (...)"
+  if (word == "ap") return Metric::kAveragePrecision;
   std::optional<Metric> metric;
   detail::for_each(Metrics{}, [&]<class T>() {
     if (word == plain_word(T::name)) metric = T::kind;
@@ -201,7 +202,8 @@ LabelKind kind_of_file(const at::Tensor& labels) {
 TargetLabels read_labels(TaskTarget target, std::optional<Task> task, const Meta& meta,
                          const fs::path& path) {
   const at::Tensor labels = read_npy(path);
-  switch (task ? task->labels : kind_of_file(labels)) {
+  const bool is_named = task && task->target == target;
+  switch (is_named ? task->labels : kind_of_file(labels)) {
     case LabelKind::kClass:
       return class_labels(labels, meta.num_classes, path.string(), target);
     case LabelKind::kClasses:
@@ -245,8 +247,13 @@ struct LabelFile {
   fs::path path;  ///< empty: there are no labels
 };
 
-/// The labels for `task`, or the only ones.
+/// The labels for `task`, or the only ones; of links the classes of edges.
 LabelFile label_file(const fs::path& folder, std::optional<Task> task) {
+  if (task && task->target == TaskTarget::kLink) {
+    const fs::path classes = file_of(folder, {"edge_labels.npy"});
+    const bool are_types = !classes.empty() && kind_of_file(read_npy(classes)) == LabelKind::kClass;
+    return {TaskTarget::kEdge, are_types ? classes : fs::path()};
+  }
   std::vector<LabelFile> files = {{TaskTarget::kNode, file_of(folder, {"labels.npy", "y.npy"})},
                                   {TaskTarget::kEdge, file_of(folder, {"edge_labels.npy"})},
                                   {TaskTarget::kGraph, file_of(folder, {"graph_labels.npy"})}};
@@ -292,6 +299,21 @@ void set_num_nodes(Dataset& dataset, const Meta& meta, const fs::path& folder) {
   if (meta.num_nodes) require_room(*meta.num_nodes, (folder / "meta.json").string());
 }
 
+/// Masks belong to the links if the folder has no other labels that they could be of.
+void read_link_splits(Dataset& dataset, const Meta& meta, const fs::path& folder,
+                      const LoadOptions& options) {
+  const bool named = meta.task && meta.task->target == TaskTarget::kLink;
+  const bool others = !file_of(folder, {"labels.npy", "y.npy", "graph_labels.npy"}).empty();
+  const bool has_masks = !split_names(folder).empty() || !options.split.empty();
+  if (has_masks && (named || !others)) {
+    dataset.target = TaskTarget::kLink;
+    dataset.metric = meta.metric.value_or(Metric::kRocAuc);
+    const at::Tensor all = at::ones({dataset.num_edges()}, at::kBool);
+    read_splits(dataset, all, folder / "edge_index.npy", options);
+  }
+  set_links(dataset, options);
+}
+
 void check_count(const std::optional<std::int64_t>& declared, std::int64_t actual, const char* what,
                  const fs::path& folder) {
   require(!declared || *declared == actual, (folder / "meta.json").string(),
@@ -317,8 +339,9 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   const std::optional<Task> task = options.task ? options.task : meta.task;
   const LabelFile labels = label_file(folder, task);
   at::Tensor has_label;
+  const bool is_link = task && task->target == TaskTarget::kLink;
   if (labels.path.empty()) {
-    check_without_labels(folder, options);
+    if (!is_link) check_without_labels(folder, options);
   } else {
     const TargetLabels read = read_labels(labels.target, task, meta, labels.path);
     dataset.target = labels.target;
@@ -339,6 +362,10 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   check_count(meta.num_nodes, dataset.num_nodes, "nodes", folder);
   check_count(meta.num_edges, dataset.num_edges(), "directed edges", folder);
   check_count(meta.num_features, dataset.num_features(), "features", folder);
+  if (is_link) {
+    read_link_splits(dataset, meta, folder, options);
+    return dataset;
+  }
   if (!has_label.defined()) return dataset;
   require(has_label.size(0) == dataset.num_targets(), labels.path.string(), "{} rows for {} {}s",
           has_label.size(0), dataset.num_targets(), name_of(TaskTargets{}, dataset.target));

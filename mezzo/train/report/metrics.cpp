@@ -105,8 +105,17 @@ at::Tensor confusion_matrix(const at::Tensor& logits, const at::Tensor& labels,
       .contiguous();
 }
 
-double roc_auc(const at::Tensor& scores, const at::Tensor& labels, const at::Tensor& mask) {
-  const at::Tensor rows = rows_of("roc_auc", "scores", scores, 1, labels, mask);
+namespace {
+
+/// The targets with one score, best last.
+struct Group {
+  std::int64_t positives = 0, negatives = 0;
+};
+
+/// By ascending score. Checks the arguments of roc_auc() and average_precision().
+std::vector<Group> groups_of(const char* op, const at::Tensor& scores, const at::Tensor& labels,
+                             const at::Tensor& mask) {
+  const at::Tensor rows = rows_of(op, "scores", scores, 1, labels, mask);
   const at::Tensor values =
       scores.detach().index_select(0, rows).to(at::kCPU, at::kDouble).contiguous();
   const at::Tensor truth = labels.index_select(0, rows).to(at::kCPU).contiguous();
@@ -116,34 +125,80 @@ double roc_auc(const at::Tensor& scores, const at::Tensor& labels, const at::Ten
 
   std::size_t positives = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    MEZZO_CHECK(label[i] == 0 || label[i] == 1, "roc_auc: expected labels 0 and 1, got {}",
+    MEZZO_CHECK(label[i] == 0 || label[i] == 1, "{}: expected labels 0 and 1, got {}", op,
                 label[i]);
-    if (std::isnan(score[i])) detail::raise<NumericError>("roc_auc: a score is NaN");
+    if (std::isnan(score[i])) detail::raise<NumericError>("{}: a score is NaN", op);
     positives += label[i] == 1 ? 1 : 0;
   }
-  const std::size_t negatives = count - positives;
-  MEZZO_CHECK(positives > 0 && negatives > 0,
-              "roc_auc: expected nodes of both labels in the mask, got {} of label 1 and {} of "
-              "label 0",
-              positives, negatives);
+  MEZZO_CHECK(positives > 0 && positives < count,
+              "{}: expected nodes of both labels in the mask, got {} of label 1 and {} of label 0",
+              op, positives, count - positives);
 
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(),
             [score](std::size_t a, std::size_t b) { return score[a] < score[b]; });
-  double rank_sum = 0;  // of the positives, ranks from 1
-  for (std::size_t begin = 0; begin < count;) {
-    std::size_t end = begin;
-    std::size_t tied_positives = 0;
-    while (end < count && score[order[end]] == score[order[begin]]) {
-      tied_positives += label[order[end]] == 1 ? 1 : 0;
-      ++end;
-    }
-    rank_sum += static_cast<double>(tied_positives) * static_cast<double>(begin + 1 + end) / 2;
-    begin = end;
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i == 0 || score[order[i]] != score[order[i - 1]]) groups.emplace_back();
+    ++(label[order[i]] == 1 ? groups.back().positives : groups.back().negatives);
   }
-  const auto p = static_cast<double>(positives);
-  return (rank_sum - p * (p + 1) / 2) / (p * static_cast<double>(negatives));
+  return groups;
+}
+
+}  // namespace
+
+double roc_auc(const at::Tensor& scores, const at::Tensor& labels, const at::Tensor& mask) {
+  double won = 0, negatives = 0, positives = 0;  // below the group
+  for (const Group& group : groups_of("roc_auc", scores, labels, mask)) {
+    const auto of_one = static_cast<double>(group.positives);
+    const auto of_zero = static_cast<double>(group.negatives);
+    won += of_one * (negatives + of_zero / 2);
+    positives += of_one;
+    negatives += of_zero;
+  }
+  return won / (positives * negatives);
+}
+
+double average_precision(const at::Tensor& scores, const at::Tensor& labels,
+                         const at::Tensor& mask) {
+  const std::vector<Group> groups = groups_of("average_precision", scores, labels, mask);
+  double sum = 0, positives = 0, all = 0;  // from the best group on
+  for (auto group = groups.rbegin(); group != groups.rend(); ++group) {
+    positives += static_cast<double>(group->positives);
+    all += static_cast<double>(group->positives + group->negatives);
+    sum += static_cast<double>(group->positives) * positives / all;
+  }
+  return sum / positives;
+}
+
+namespace {
+
+/// float64 [C]: 2 TP / (2 TP + FP + FN) of each class; NaN for one without all three.
+at::Tensor f1_of_classes(const at::Tensor& is_one, const at::Tensor& predicted) {
+  const at::Tensor right = is_one.logical_and(predicted).sum(0).to(at::kDouble);
+  return 2 * right / (is_one.sum(0) + predicted.sum(0)).to(at::kDouble);
+}
+
+}  // namespace
+
+double macro_f1(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+  if (labels.defined() && labels.dim() == 2) {
+    const at::Tensor rows = rows_of_entries("macro_f1", logits, labels, mask);
+    const at::Tensor entries = labels.index_select(0, rows), known = entries.ne(kNoEntry);
+    const at::Tensor numbers = logits.detach().index_select(0, rows);
+    const at::Tensor broken_zero = numbers.isnan().logical_and(entries.eq(0));
+    const at::Tensor predicted = numbers.gt(0).logical_or(broken_zero).logical_and(known);
+    return f1_of_classes(entries.eq(1), predicted).nanmean().nan_to_num().item<double>();
+  }
+  const at::Tensor rows = rows_of("macro_f1", "logits", logits, 2, labels, mask);
+  MEZZO_CHECK(logits.size(1) > 0, "macro_f1: the logits have no classes");
+  const at::Tensor classes = at::arange(logits.size(1), labels.options());
+  const at::Tensor predicted = predicted_classes(logits.detach().index_select(0, rows));
+  return f1_of_classes(labels.index_select(0, rows).unsqueeze(1).eq(classes),
+                       predicted.unsqueeze(1).eq(classes))
+      .nanmean()
+      .item<double>();
 }
 
 double micro_f1(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
@@ -219,11 +274,15 @@ double root_mean_squared_error(const at::Tensor& outputs, const at::Tensor& labe
 
 double score_of(Metric metric, const at::Tensor& outputs, const at::Tensor& labels,
                 const at::Tensor& mask) {
+  const bool of_columns = labels.dim() == 2;
+  const auto of_two = [&] { return outputs.select(1, 1) - outputs.select(1, 0); };
   switch (metric) {
     case Metric::kAccuracy:
       return accuracy(outputs, labels, mask);
     case Metric::kMicroF1:
       return micro_f1(outputs, labels, mask);
+    case Metric::kMacroF1:
+      return macro_f1(outputs, labels, mask);
     case Metric::kR2:
       return r2_score(outputs, labels, mask);
     case Metric::kMae:
@@ -231,17 +290,24 @@ double score_of(Metric metric, const at::Tensor& outputs, const at::Tensor& labe
     case Metric::kRmse:
       return root_mean_squared_error(outputs, labels, mask);
     case Metric::kRocAuc:
+      return of_columns ? mean_roc_auc(outputs, labels, mask) : roc_auc(of_two(), labels, mask);
+    case Metric::kAveragePrecision:
+      return of_columns ? mean_average_precision(outputs, labels, mask)
+                        : average_precision(of_two(), labels, mask);
+    case Metric::kMrr:
+    case Metric::kHitsAt10:
+    case Metric::kRawMrr:
+    case Metric::kRawHitsAt10:
       break;
   }
-  if (labels.dim() == 2) return mean_roc_auc(outputs, labels, mask);
-  return roc_auc(outputs.select(1, 1) - outputs.select(1, 0), labels, mask);
+  detail::raise<InvalidArgument>("score_of: {} is of the ranks of links", metric_name(metric));
 }
 
 bool is_defined(Metric metric, const at::Tensor& labels, const at::Tensor& mask) {
   if (is_of_numbers(metric)) {
     return labels.isnan().logical_not_().any(1).logical_and_(mask).any().item<bool>();
   }
-  if (metric != Metric::kRocAuc) return mask.any().item<bool>();
+  if (!needs_both_labels(metric)) return mask.any().item<bool>();
   if (labels.dim() == 2) return classes_with_roc_auc(labels, mask).any().item<bool>();
   const at::Tensor masked = labels.masked_select(mask);
   return masked.numel() > 0 && at::ne(masked, masked[0]).any().item<bool>();
@@ -253,20 +319,36 @@ at::Tensor classes_with_roc_auc(const at::Tensor& labels, const at::Tensor& mask
   return have(1).logical_and_(have(0)).cpu();
 }
 
-double mean_roc_auc(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
-  const at::Tensor rows = rows_of_entries("mean_roc_auc", logits, labels, mask);
+namespace {
+
+/// The mean of of_class(scores, labels, mask) over the classes with entries of both 0 and 1.
+template <class OfClass>
+double mean_over_classes(const char* op, const at::Tensor& logits, const at::Tensor& labels,
+                         const at::Tensor& mask, const OfClass& of_class) {
+  const at::Tensor rows = rows_of_entries(op, logits, labels, mask);
   const at::Tensor defined = classes_with_roc_auc(labels, mask).nonzero().squeeze(1);
   const std::int64_t count = defined.size(0);
-  MEZZO_CHECK(count > 0, "mean_roc_auc: no class has entries of both 0 and 1 in the mask");
+  MEZZO_CHECK(count > 0, "{}: no class has entries of both 0 and 1 in the mask", op);
   const auto* const classes = defined.const_data_ptr<std::int64_t>();
   const at::Tensor numbers = logits.detach().index_select(0, rows).cpu();
   const at::Tensor entries = labels.index_select(0, rows).cpu();
   double sum = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const at::Tensor column = entries.select(1, classes[i]);
-    sum += roc_auc(numbers.select(1, classes[i]), column.to(at::kLong), column.ne(kNoEntry));
+    sum += of_class(numbers.select(1, classes[i]), column.to(at::kLong), column.ne(kNoEntry));
   }
   return sum / static_cast<double>(count);
+}
+
+}  // namespace
+
+double mean_roc_auc(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+  return mean_over_classes("mean_roc_auc", logits, labels, mask, roc_auc);
+}
+
+double mean_average_precision(const at::Tensor& logits, const at::Tensor& labels,
+                              const at::Tensor& mask) {
+  return mean_over_classes("mean_average_precision", logits, labels, mask, average_precision);
 }
 
 }  // namespace mezzo

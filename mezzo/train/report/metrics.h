@@ -36,6 +36,19 @@ MEZZO_API at::Tensor confusion_matrix(const at::Tensor& logits, const at::Tensor
 MEZZO_API double roc_auc(const at::Tensor& scores, const at::Tensor& labels,
                          const at::Tensor& mask);
 
+/// The mean of the precision over the positives, each at its own score: the sum over the distinct
+/// scores, from the largest, of precision times the recall that they add. Arguments, memory and
+/// errors as of roc_auc().
+MEZZO_API double average_precision(const at::Tensor& scores, const at::Tensor& labels,
+                                   const at::Tensor& mask);
+
+/// The mean of the F1 score over the classes that are a label or a prediction in the mask; a NaN
+/// counts as wrong. Of labels int64 [N], predicted as in accuracy(), or uint8 [N, C], as in
+/// micro_f1(); 0 if no entry is 1 and none is predicted. Arguments and errors as of these.
+/// Allocates [n, C].
+MEZZO_API double macro_f1(const at::Tensor& logits, const at::Tensor& labels,
+                          const at::Tensor& mask);
+
 // For multi-label data. logits: floating [N, C]; labels: uint8 [N, C] of 0, 1 and kNoEntry, which
 // does not count; mask: bool [N]; all on one device. All synchronise, and throw InvalidArgument for
 // other shapes and dtypes and for a mask without nodes.
@@ -51,6 +64,10 @@ MEZZO_API double micro_f1(const at::Tensor& logits, const at::Tensor& labels,
 /// that counts is NaN.
 MEZZO_API double mean_roc_auc(const at::Tensor& logits, const at::Tensor& labels,
                               const at::Tensor& mask);
+
+/// The same of average_precision().
+MEZZO_API double mean_average_precision(const at::Tensor& logits, const at::Tensor& labels,
+                                        const at::Tensor& mask);
 
 // For numbers. outputs: floating [N, C]; labels: float32 [N, C], NaN if unknown; mask: bool [N];
 // all on one device. Computed in float64; a metric of several columns is the mean over them. All
@@ -69,12 +86,17 @@ MEZZO_API double mean_absolute_error(const at::Tensor& outputs, const at::Tensor
 MEZZO_API double root_mean_squared_error(const at::Tensor& outputs, const at::Tensor& labels,
                                          const at::Tensor& mask);
 
-/// The metric of the nodes in the mask. ROC AUC of int64 labels takes the difference of the two
-/// logits. Throws as the functions above, if not is_defined().
+/// The metric of the nodes in the mask. ROC AUC and average precision of int64 labels take the
+/// difference of the two logits. Throws as the functions above, if not is_defined(), and
+/// InvalidArgument if the metric is_of_ranks().
 MEZZO_API double score_of(Metric metric, const at::Tensor& outputs, const at::Tensor& labels,
                           const at::Tensor& mask);
-/// Whether the nodes in the mask have a score: there is one and, for ROC AUC, two classes (of
-/// multi-label data: in some column; of numbers: some are known). Synchronises.
+/// Whether the metric needs targets of label 1 and of label 0.
+constexpr bool needs_both_labels(Metric metric) {
+  return metric == Metric::kRocAuc || metric == Metric::kAveragePrecision;
+}
+/// Whether the nodes in the mask have a score: there is one and, if it needs_both_labels(), one of
+/// each (of multi-label data: in some column; of numbers: some are known). Synchronises.
 MEZZO_API bool is_defined(Metric metric, const at::Tensor& labels, const at::Tensor& mask);
 
 /// bool [C], on the CPU: the classes that count in mean_roc_auc() of the same labels and mask.

@@ -158,7 +158,7 @@ TEST_F(NpyFolder, roc_auc_comes_from_meta) {
 
 TEST_F(NpyFolder, roc_auc_of_three_classes_is_an_io_error) {
   folder_.write("meta.json", R"({"metric": "ROC AUC", "num_classes": 3})");
-  EXPECT_THROWS(IoError, fragments(folder_.path(), "ROC AUC expects two classes"), load());
+  EXPECT_THROWS(IoError, fragments(folder_.path(), "roc_auc does not fit"), load());
 }
 
 TEST_F(NpyFolder, missing_files_are_io_errors_that_name_them) {

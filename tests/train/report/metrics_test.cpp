@@ -249,6 +249,109 @@ TEST(Metrics, wrong_columns_of_several_labels_are_refused) {
   }
 }
 
+/// The definition: at each positive the share of positives among the targets with at least its
+/// score.
+double mean_precision(const at::Tensor& scores, const at::Tensor& labels, const at::Tensor& mask) {
+  double sum = 0, positives = 0;
+  for (std::int64_t i = 0; i < labels.size(0); ++i) {
+    if (!mask[i].item<bool>() || labels[i].item<std::int64_t>() != 1) continue;
+    double right = 0, all = 0;
+    for (std::int64_t j = 0; j < labels.size(0); ++j) {
+      if (!mask[j].item<bool>() || scores[j].item<double>() < scores[i].item<double>()) continue;
+      right += static_cast<double>(labels[j].item<std::int64_t>());
+      all += 1;
+    }
+    sum += right / all;
+    positives += 1;
+  }
+  return sum / positives;
+}
+
+TEST(AveragePrecision, is_the_mean_precision_at_the_positives) {
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const at::Tensor scores = drawn_logits(50, 1, seed).squeeze(1), mask = drawn_mask(50, seed);
+    const at::Tensor labels = drawn_mask(50, seed + 9).to(at::kLong);
+    EXPECT_TRUE(test::near_number(average_precision(scores, labels, mask),
+                                  mean_precision(scores, labels, mask), /*steps=*/50));
+    const at::Tensor entries = drawn_entries(50, 2, seed);
+    double sum = 0;
+    for (const std::int64_t c : {0, 1}) {
+      const at::Tensor column = entries.select(1, c);
+      sum += mean_precision(scores, column.to(at::kLong), mask.logical_and(column.ne(kNoEntry)));
+    }
+    const at::Tensor both = at::stack({scores, scores}, 1);
+    EXPECT_TRUE(test::near_number(score_of(Metric::kAveragePrecision, both, entries, mask), sum / 2,
+                                  /*steps=*/50));
+  }
+}
+
+TEST(AveragePrecision, covers_the_extremes) {
+  const at::Tensor labels = labels_of({0, 0, 1, 1}), all = bools({1, 1, 1, 1});
+  EXPECT_EQ(average_precision(at::tensor({0.0, 1.0, 2.0, 3.0}), labels, all), 1.0);
+  EXPECT_EQ(average_precision(at::tensor({3.0, 2.0, 1.0, 0.0}), labels, all), (1.0 / 3 + 0.5) / 2);
+  EXPECT_EQ(average_precision(at::zeros({4}), labels, all), 0.5);
+  EXPECT_THROWS(InvalidArgument, "both labels",
+                average_precision(at::zeros({4}), at::ones_like(labels), all));
+  EXPECT_THROWS(NumericError, "NaN", average_precision(at::full({4}, kNaN), labels, all));
+}
+
+/// The definition, of predictions of one class; -1: none.
+double mean_f1(const std::vector<std::int64_t>& truth, const std::vector<std::int64_t>& predicted,
+               std::int64_t classes) {
+  double sum = 0, count = 0;
+  for (std::int64_t c = 0; c < classes; ++c) {
+    double right = 0, either = 0;
+    for (std::size_t i = 0; i < truth.size(); ++i) {
+      right += truth[i] == c && predicted[i] == c ? 1 : 0;
+      either += (truth[i] == c ? 1 : 0) + (predicted[i] == c ? 1 : 0);
+    }
+    if (either == 0) continue;
+    sum += 2 * right / either;
+    count += 1;
+  }
+  return sum / count;
+}
+
+TEST(MacroF1, is_the_mean_over_the_classes_that_occur) {
+  const at::Tensor logits =
+      at::tensor({5.0, 5.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.0, kNaN, 9.0, 0.0, 0.0, 0.0, 3.0, 3.0, 0.0})
+          .view({4, 4});
+  const at::Tensor all = bools({1, 1, 1, 1});
+  const std::vector<std::int64_t> predicted = {0, 2, -1, 1};  // ties: the lowest class
+  for (const std::vector<std::int64_t>& truth :
+       {std::vector<std::int64_t>{0, 2, 1, 1}, {1, 0, 0, 2}, {0, 2, 2, 1}}) {
+    EXPECT_TRUE(test::near_number(macro_f1(logits, labels_of(truth), all),
+                                  mean_f1(truth, predicted, 4), /*steps=*/8));
+  }
+  EXPECT_EQ(macro_f1(logits, labels_of({0, 3, 3, 3}), bools({1, 0, 0, 0})), 1.0);
+  EXPECT_THROWS(InvalidArgument, "macro_f1", macro_f1(logits, labels_of({0}), all));
+}
+
+TEST(MacroF1, of_several_labels_is_the_mean_over_the_columns) {
+  // Column 0: one right, one missed by NaN; 1: one too many by NaN; 2: nothing; 3: unknown.
+  const at::Tensor logits = at::tensor({1.0, kNaN, -1.0, 1.0, kNaN, 1.0, -1.0, -1.0}).view({2, 4});
+  const at::Tensor entries = at::tensor({1, 0, 0, 255, 1, 1, 0, 255}, at::kByte).view({2, 4});
+  EXPECT_EQ(macro_f1(logits, entries, bools({1, 1})), 2.0 / 3);
+  EXPECT_EQ(macro_f1(-at::ones({2, 2}), at::zeros({2, 2}, at::kByte), bools({1, 1})), 0.0);
+}
+
+TEST(Metrics, fit_their_tasks) {
+  constexpr Task kOne{TaskTarget::kNode, LabelKind::kClass};
+  constexpr Task kSeveral{TaskTarget::kGraph, LabelKind::kClasses};
+  constexpr Task kOfNumbers{TaskTarget::kEdge, LabelKind::kNumbers};
+  detail::for_each(Metrics{}, [&]<class T>() {
+    const bool link = fits(T::kind, LinkTask::kind, 1), one = fits(T::kind, kOne, 3);
+    EXPECT_EQ(fits(T::kind, kOfNumbers, 2), is_of_numbers(T::kind)) << T::name;
+    EXPECT_EQ(fits(T::kind, kOne, 2), one || needs_both_labels(T::kind)) << T::name;
+    EXPECT_EQ(link, fits(T::kind, kSeveral, 4) || is_of_ranks(T::kind)) << T::name;
+  });
+  EXPECT_FALSE(fits(Metric::kMrr, kSeveral, 2));
+  EXPECT_FALSE(fits(Metric::kAccuracy, LinkTask::kind, 1));
+  EXPECT_THROWS(
+      InvalidArgument, "hits@10",
+      score_of(Metric::kHitsAt10, at::zeros({2, 1}), at::zeros({2, 1}, at::kByte), bools({1, 1})));
+}
+
 /// Column 0: numbers 1 to 4, errors 1, 1, -1, 3; column 1: two known numbers, errors 0 and 2.
 const at::Tensor kNumbers = at::tensor({1.0, 7.0, 2.0, kNaN, 3.0, 9.0, 4.0, kNaN}).view({4, 2});
 const at::Tensor kGuesses = at::tensor({2.0, 7.0, 3.0, 0.0, 2.0, 11.0, 7.0, kNaN}).view({4, 2});
