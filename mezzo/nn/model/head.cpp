@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/layer_support.h"
@@ -14,11 +15,26 @@ namespace {
 
 constexpr auto kHeadName = "Head";
 
+/// Products of rows of nodes and of weights, as times(rows, weights) makes them. turn: 1, or -1 for
+/// the conjugate weights of kComplEx.
+template <class Times>
+at::Tensor weighted(Decoder decoder, const at::Tensor& h, const at::Tensor& weights, int turn,
+                    const Times& times) {
+  if (decoder == Decoder::kDistMult) return times(h, weights);
+  const std::int64_t half = h.size(1) / 2;
+  const at::Tensor real = h.narrow(1, 0, half), imaginary = h.narrow(1, half, half);
+  const at::Tensor parts = h.reshape({-1, 2, half});
+  const at::Tensor turned = at::stack({imaginary.neg(), real}, 1) * turn;  // times i or -i
+  const at::Tensor of_weights = weights.view({-1, 2, half});
+  return (times(parts, of_weights.narrow(1, 0, 1)) + times(turned, of_weights.narrow(1, 1, 1)))
+      .flatten(1);
+}
+
 }  // namespace
 
 HeadTargets HeadTargets::to(at::Device device) const {
   const auto moved = [device](const at::Tensor& t) { return t.defined() ? t.to(device) : t; };
-  return {edges.to(device), moved(edge_features), moved(graph_sizes)};
+  return {edges.to(device), moved(edge_features), moved(graph_sizes), moved(edge_types)};
 }
 
 HeadTargets HeadTargets::edges_at(const at::Tensor& ids) const {
@@ -27,6 +43,7 @@ HeadTargets HeadTargets::edges_at(const at::Tensor& ids) const {
       Topology::from_coo(edges.src().index_select(0, ids), edges.dst().index_select(0, ids),
                          edges.num_src(), edges.num_dst());
   if (edge_features.defined()) some.edge_features = edge_features.index_select(0, ids);
+  if (edge_types.defined()) some.edge_types = edge_types.index_select(0, ids);
   return some;
 }
 
@@ -40,15 +57,33 @@ void HeadImpl::reset() {
   detail::check_positive(kHeadName, "out_features", options.out_features);
   detail::check_probability(kHeadName, "dropout", options.dropout);
   MEZZO_CHECK(options.target != TaskTarget::kNode && options.edge_features >= 0,
-              "{}: expected target edge or graph and edge_features of at least 0, got {} and {}",
+              "{}: expected target edge, graph or link and edge_features of at least 0, got {} and "
+              "{}",
               kHeadName, name_of(TaskTargets{}, options.target), options.edge_features);
   MEZZO_CHECK(!name_of(Readouts{}, options.readout).empty(), "{}: expected readout to be one of {}",
               kHeadName, mezzo::detail::names(Readouts{}));
+  const Decoder decoder = options.decoder;
+  MEZZO_CHECK(!name_of(Decoders{}, decoder).empty() && options.edge_types >= 1,
+              "{}: expected decoder to be one of {} and edge_types of at least 1, got {}",
+              kHeadName, mezzo::detail::names(Decoders{}), options.edge_types);
+  if (decoder != Decoder::kMlp) {
+    MEZZO_CHECK(options.target == TaskTarget::kLink && options.out_features == 1,
+                "{}: expected target link and out_features 1 for decoder {}, got {} and {}",
+                kHeadName, name_of(Decoders{}, decoder), name_of(TaskTargets{}, options.target),
+                options.out_features);
+    MEZZO_CHECK(decoder != Decoder::kComplEx || options.in_features % 2 == 0,
+                "{}: expected an even number of in_features for decoder complex, got {}", kHeadName,
+                options.in_features);
+    if (!has_edge_types(decoder)) return;
+    types_ = register_parameter("types", at::empty({options.edge_types, options.in_features}));
+    torch::nn::init::xavier_uniform_(types_);
+    return;
+  }
   const std::int64_t in = options.in_features, hidden = options.hidden_features;
   const auto without_bias = [hidden](std::int64_t width) {
     return torch::nn::Linear(torch::nn::LinearOptions(width, hidden).bias(false));
   };
-  if (options.target == TaskTarget::kEdge) {
+  if (options.target != TaskTarget::kGraph) {
     src_ = register_module("src", without_bias(in));
     dst_ = register_module("dst", torch::nn::Linear(in, hidden));
     if (options.edge_features > 0) {
@@ -63,18 +98,61 @@ void HeadImpl::reset() {
 void HeadImpl::pretty_print(std::ostream& stream) const {
   stream << fmt::format(
       "mezzo::nn::Head(target={}, in_features={}, hidden_features={}, "
-      "out_features={}, edge_features={}, readout={}, dropout={})",
+      "out_features={}, edge_features={}, readout={}, decoder={}, edge_types={}, dropout={})",
       name_of(TaskTargets{}, options.target), options.in_features, options.hidden_features,
       options.out_features, options.edge_features, name_of(Readouts{}, options.readout),
-      options.dropout);
+      name_of(Decoders{}, options.decoder), options.edge_types, options.dropout);
+}
+
+void HeadImpl::check_edges(const at::Tensor& h, const HeadTargets& targets) const {
+  const Topology& edges = targets.edges;
+  MEZZO_CHECK(edges.num_src() == h.size(0) && edges.num_dst() == h.size(0),
+              "{}: expected edges between the {} rows of nodes, got them from {} to {} nodes",
+              kHeadName, h.size(0), edges.num_src(), edges.num_dst());
+  const at::Tensor& types = targets.edge_types;
+  MEZZO_CHECK(!types.defined() || (types.dim() == 1 && types.size(0) == edges.num_edges() &&
+                                   types.scalar_type() == at::kLong),
+              "{}: expected edge_types int64 [{}], got {}", kHeadName, edges.num_edges(),
+              detail::describe(types));
+}
+
+at::Tensor HeadImpl::queries(const at::Tensor& h, const HeadTargets& targets, Target answer) {
+  check_edges(h, targets);
+  const Decoder decoder = options.decoder;
+  MEZZO_CHECK(decoder != Decoder::kMlp,
+              "{}: expected decoder dot, distmult or complex, whose scores of all nodes are a "
+              "product, got mlp",
+              kHeadName);
+  const bool of_src = answer == Target::kDst;
+  const at::Tensor& ends = of_src ? targets.edges.src() : targets.edges.dst();
+  if (decoder == Decoder::kDot) return h.index_select(0, ends);
+  const at::Tensor types = targets.edge_types.defined() ? targets.edge_types : at::zeros_like(ends);
+  const Topology type_of_end = Topology::from_coo(ends, types, h.size(0), options.edge_types);
+  return weighted(decoder, h, types_, of_src ? 1 : -1,
+                  [&](const at::Tensor& rows, const at::Tensor& weights) {
+                    return gsddmm(type_of_end, BinaryOp::kMul, rows, weights);
+                  });
+}
+
+at::Tensor HeadImpl::scores_of_links(const at::Tensor& h, const HeadTargets& targets) {
+  if (has_edge_types(options.decoder) && targets.edge_types.defined()) {
+    return gsddmm(targets.edges, BinaryOp::kDot, queries(h, targets, Target::kDst), h,
+                  Target::kEdge, Target::kDst);
+  }
+  check_edges(h, targets);
+  const auto times = [](const at::Tensor& rows, const at::Tensor& weights) {
+    return rows * weights;
+  };
+  const at::Tensor rows = has_edge_types(options.decoder)
+                              ? weighted(options.decoder, h, types_.narrow(0, 0, 1), 1, times)
+                              : h;
+  return gsddmm(targets.edges, BinaryOp::kDot, rows, h);
 }
 
 at::Tensor HeadImpl::hidden_of_edges(const at::Tensor& h, const HeadTargets& targets) {
   const Topology& edges = targets.edges;
   const at::Tensor& features = targets.edge_features;
-  MEZZO_CHECK(edges.num_src() == h.size(0) && edges.num_dst() == h.size(0),
-              "{}: expected edges between the {} rows of nodes, got them from {} to {} nodes",
-              kHeadName, h.size(0), edges.num_src(), edges.num_dst());
+  check_edges(h, targets);
   MEZZO_CHECK(
       features.defined() == (options.edge_features > 0) &&
           (!features.defined() || (features.dim() == 2 && features.size(0) == edges.num_edges() &&
@@ -99,9 +177,10 @@ at::Tensor HeadImpl::hidden_of_graphs(const at::Tensor& h, const HeadTargets& ta
 at::Tensor HeadImpl::forward(const at::Tensor& h, const HeadTargets& targets) {
   detail::check_rows(kHeadName, h, h.defined() && h.dim() == 2 ? h.size(0) : 0,
                      options.in_features);
+  if (options.decoder != Decoder::kMlp) return scores_of_links(h, targets);
   const at::Tensor rows = mezzo::feature_dropout(h, options.dropout, is_training());
-  const at::Tensor sum = options.target == TaskTarget::kEdge ? hidden_of_edges(rows, targets)
-                                                             : hidden_of_graphs(rows, targets);
+  const at::Tensor sum = options.target == TaskTarget::kGraph ? hidden_of_graphs(rows, targets)
+                                                              : hidden_of_edges(rows, targets);
   const at::Tensor hidden = mezzo::feature_dropout(at::relu(sum), options.dropout, is_training());
   return mezzo::linear(hidden, out_->weight, out_->bias);
 }

@@ -147,6 +147,8 @@ void ModelImpl::reset() {
                                           .target = options.target,
                                           .edge_features = options.edge_features,
                                           .readout = options.readout,
+                                          .decoder = options.decoder,
+                                          .edge_types = options.edge_types,
                                           .dropout = options.dropout}));
   }
   check_keep_float32();
@@ -185,7 +187,7 @@ std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) 
   layer.float32_apply = keeps_float32(layer.path);
   layer.float32_normalize = keeps_float32("norm" + number);
   layer.float32_projection = keeps_float32("skip" + number);
-  if (!last) {
+  if (!is_linear(index)) {
     layer.normalize = detail::add_normalization(*this, "norm" + number, options.normalization,
                                                 out_features, options.batch_normalization);
   }
@@ -201,6 +203,12 @@ std::int64_t ModelImpl::add_layer(std::int64_t index, std::int64_t in_features) 
   }
   layers_.push_back(std::move(layer));
   return out_features;
+}
+
+bool ModelImpl::is_linear(std::int64_t index) const {
+  const bool scored_by_mlp = options.decoder == Decoder::kMlp;
+  return index + 1 == count_layers(options) &&
+         (options.target == TaskTarget::kNode || !scored_by_mlp);
 }
 
 bool ModelImpl::keeps_float32(const std::string& path) const {
@@ -301,7 +309,7 @@ at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology
   if (received_offset.defined()) check_received_offset(layer, topology, received_offset);
   layer.check_float32_parts();
   const at::Tensor h = run_layer(layer, topology, x, edge_weight, received_offset);
-  return index + 1 < num_layers() || head_ ? options.activation(h) : h;
+  return is_linear(index) ? h : options.activation(h);
 }
 
 void ModelImpl::check_blocks(const Blocks& blocks) const {

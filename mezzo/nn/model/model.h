@@ -102,11 +102,13 @@ struct ModelOptions {
   std::int64_t hidden_features = 16;  ///< width of hidden layers; kGat: of each head; kGin, kGine:
                                       ///< also of the hidden layer of each MLP; kSgc: unused
   std::int64_t out_features = 0;
-  /// What has outputs. kEdge, kGraph: the layers are all of hidden width, and a Head follows them.
+  /// What has outputs. Others than nodes: the layers are all of hidden width, and a Head follows.
   TaskTarget target = TaskTarget::kNode;
   /// kEdge: of the edges that have outputs, read by the head. kGine: of the edges of the structure.
   std::int64_t edge_features = 0;
   ReduceOp readout = ReduceOp::kMean;  ///< kGraph: one of Readouts
+  Decoder decoder = Decoder::kMlp;     ///< kLink
+  std::int64_t edge_types = 1;         ///< kLink: see HeadOptions
   std::int64_t num_layers = 2;         ///< kSgc: hops of the single layer
   std::int64_t num_heads = 8;          ///< kGat: in hidden layers, concatenated
   double dropout = 0.5;                ///< on the input of every layer, in [0, 1); while training
@@ -179,8 +181,8 @@ using LayerForward =
     std::function<at::Tensor(std::int64_t index, const Topology& topology, const at::Tensor& x)>;
 
 /// A stack of layers of one kind: dropout, layer, normalization, skip, activation; the last layer
-/// has no normalization and no activation, unless a Head follows. Submodules `layer0`, `norm0`,
-/// `skip0`, ..., `head`. A module of your own is the submodule `own`.
+/// has no normalization and no activation, unless a Head of kMlp follows. Submodules `layer0`,
+/// `norm0`, `skip0`, ..., `head`. A module of your own is the submodule `own`.
 class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
  public:
   /// Throws InvalidArgument unless the sizes and counts are positive, the dropouts are in [0, 1)
@@ -217,6 +219,8 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   at::Tensor forward_layers(ModelInput input, const at::Tensor& x);
   /// The second part, which is the identity without a head. h: the rows of nodes.
   at::Tensor forward_head(const at::Tensor& h, const HeadTargets* targets);
+  /// Empty for outputs of nodes.
+  const Head& head() const { return head_; }
 
   /// The number of layers, and so of the Blocks that forward() takes; kSgc: 1.
   std::int64_t num_layers() const;
@@ -240,6 +244,8 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   struct Layer;
   /// Returns the output width of layer `index`.
   std::int64_t add_layer(std::int64_t index, std::int64_t in_features);
+  /// Whether the layer has no normalization and no activation.
+  bool is_linear(std::int64_t index) const;
   void check_keep_float32() const;
   bool keeps_float32(const std::string& path) const;
   void check_blocks(const Blocks& blocks) const;
