@@ -88,7 +88,7 @@ Graph Graph::from_dataset(const Dataset& dataset, std::int64_t split_index, Spar
   Columns columns, edge_columns;
   if (dataset.labels.defined() && dataset.target != TaskTarget::kGraph) {
     const SplitMasks masks = dataset.split(split_index);
-    (dataset.target == TaskTarget::kEdge ? edge_columns : columns) = {{"label", dataset.labels},
+    (dataset.target == TaskTarget::kNode ? columns : edge_columns) = {{"label", dataset.labels},
                                                                       {"train_mask", masks.train},
                                                                       {"val_mask", masks.val},
                                                                       {"test_mask", masks.test}};

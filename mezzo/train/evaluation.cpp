@@ -10,6 +10,7 @@
 #include "mezzo/nn/model/evaluation_mode.h"
 #include "mezzo/nn/model/inference.h"
 #include "mezzo/sampling/gather.h"
+#include "mezzo/train/links.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/report/metrics.h"
 
@@ -143,7 +144,9 @@ std::optional<double> chance_score(const Problem& problem) {
          static_cast<double>(labels.numel());
 }
 
-Scores score_logits(const at::Tensor& logits, const Problem& problem) {
+Scores score_model(nn::Model& model, const at::Tensor& logits, const Problem& problem,
+                   const TrainOptions& options) {
+  if (is_of_ranks(problem.metric)) return rank_links(model, problem, options);
   const SplitMasks& masks = problem.masks;
   if (problem.metric == Metric::kAccuracy) {
     const auto shares = accuracies(logits, problem.labels, {masks.train, masks.val, masks.test});

@@ -16,6 +16,7 @@
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/train/links.h"
 #include "mezzo/train/report/metrics.h"
 
 namespace mezzo {
@@ -175,9 +176,10 @@ at::Tensor make_features(const Dataset& dataset, const TrainOptions& options, bo
 
 nn::HeadTargets head_targets_of(const Dataset& dataset, TaskTarget target) {
   nn::HeadTargets targets;
-  if (target == TaskTarget::kEdge) {
+  if (target == TaskTarget::kEdge || target == TaskTarget::kLink) {
     targets.edges = topology_of(dataset);
-    targets.edge_features = dataset.edge_features;
+    if (target == TaskTarget::kEdge) targets.edge_features = dataset.edge_features;
+    if (target == TaskTarget::kLink) targets.edge_types = dataset.edge_types;
   } else if (target == TaskTarget::kGraph) {
     MEZZO_CHECK(dataset.graph_offsets.defined(), "dataset: expected a set of graphs, {} is one",
                 dataset.origin);
@@ -190,7 +192,14 @@ void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& opt
                TaskTarget target) {
   problem.task.target = target;
   problem.num_edge_features = dataset.num_edge_features();
-  set_structure(problem, dataset, options);
+  problem.num_edge_types = dataset.num_edge_types;
+  if (target == TaskTarget::kLink) {
+    const Dataset messages = with_message_edges(dataset, options.split_index);
+    problem.negatives = training_negatives(messages);
+    set_structure(problem, messages, options);
+  } else {
+    set_structure(problem, dataset, options);
+  }
   problem.features = make_features(dataset, options, !has_batches_of_graphs(problem, options));
   if (dataset.part) problem.node_ids = dataset.part->node_ids;
   problem.head_targets = head_targets_of(dataset, target).to(problem_device(options));
@@ -206,6 +215,8 @@ void check_head(const Dataset& dataset, const TrainOptions& options) {
               dataset.origin, target);
   if (!options.sampling) return;
   const SamplingOptions& sampling = *options.sampling;
+  MEZZO_CHECK(dataset.target != TaskTarget::kLink,
+              "sampling: links are learnt on the full graph; leave out batch-size");
   MEZZO_CHECK(sampling.sampler == SamplerKind::kNeighbor,
               "sampler: {} has labels of {}s, which take the sampler neighbor, got {}",
               dataset.name, target, name_of(SamplerKinds{}, sampling.sampler));
@@ -226,9 +237,13 @@ void check_head(const Dataset& dataset, const TrainOptions& options) {
 void check_task(const Dataset& dataset, const TrainOptions& options) {
   const Task task = dataset.task();
   const std::string_view target = name_of(TaskTargets{}, task.target);
-  MEZZO_CHECK(options.loss == LossKind::kAutomatic || task.labels == LabelKind::kNumbers,
-              "loss: {} is for numbers, {} has labels for {}", name_of(LossKinds{}, options.loss),
-              dataset.name, name_of(Tasks{}, task));
+  const bool is_link = task.target == TaskTarget::kLink;
+  const bool of_links = options.loss == LossKind::kMargin;
+  MEZZO_CHECK(options.loss == LossKind::kAutomatic ||
+                  (of_links ? is_link : task.labels == LabelKind::kNumbers),
+              "loss: {} is for {}, {} has labels for {}", name_of(LossKinds{}, options.loss),
+              of_links ? "links" : "numbers", dataset.name, name_of(Tasks{}, task));
+  check_decoder(dataset, options.decoder);
   if (task.target != TaskTarget::kNode) check_head(dataset, options);
   const std::optional<SamplingOptions>& sampling = options.sampling;
   MEZZO_CHECK(!sampling || !draws_by_fanouts(sampling->sampler) || !sampling->fanouts.empty() ||
@@ -291,18 +306,21 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   problem.num_classes = dataset.num_classes;
   problem.task = dataset.task();
   problem.metric = dataset.metric;
-  if (dataset.metric == Metric::kRocAuc) {
+  MEZZO_CHECK(fits(dataset.metric, problem.task, dataset.num_classes),
+              "dataset {}: the metric {} does not fit the task {} of {} classes", dataset.name,
+              metric_name(dataset.metric), name_of(Tasks{}, problem.task), dataset.num_classes);
+  set_input(problem, dataset, options, dataset.target);
+  if (dataset.target == TaskTarget::kLink) add_negatives(problem, dataset);
+  if (needs_both_labels(dataset.metric)) {
     const bool several = problem.task.labels == LabelKind::kClasses;
-    MEZZO_CHECK(several || dataset.num_classes == 2,
-                "dataset {}: ROC AUC needs two classes, got {}", dataset.name, dataset.num_classes);
     // Other nodes may have hidden labels, all of one class.
     MEZZO_CHECK(!problem.masks.train.any().item<bool>() || has_score(problem.masks.train, problem),
-                "dataset {}: the ROC AUC of the training nodes is undefined, {}", dataset.name,
+                "dataset {}: the {} of the training nodes is undefined, {}", dataset.name,
+                metric_name(dataset.metric),
                 several ? "all or none of them belong to each class" : "they have one class only");
   }
-  set_input(problem, dataset, options, dataset.target);
   const at::Device device = problem_device(options);
-  problem.labels = problem.loss_labels = dataset.labels.to(device);
+  problem.labels = problem.loss_labels = problem.labels.to(device);
   if (problem.task.labels == LabelKind::kNumbers) {
     const NumberScale scale =
         number_scale_of(dataset.labels, dataset.split(options.split_index).train);
@@ -334,6 +352,7 @@ nn::ModelOptions model_options(const TrainOptions& options, const Problem& probl
   return model_options(options, {.num_features = problem.features.size(1),
                                  .num_classes = problem.num_classes,
                                  .num_edge_features = problem.num_edge_features,
+                                 .num_edge_types = problem.num_edge_types,
                                  .task = problem.task});
 }
 
@@ -344,6 +363,8 @@ nn::ModelOptions model_options(const TrainOptions& options, const DatasetFacts& 
                          .target = facts.task.target,
                          .edge_features = facts.num_edge_features,
                          .readout = options.readout,
+                         .decoder = options.decoder,
+                         .edge_types = facts.num_edge_types,
                          .num_layers = options.layers,
                          .dropout = options.dropout,
                          .normalization = options.normalization,

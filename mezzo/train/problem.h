@@ -10,6 +10,7 @@
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/sampling/blocks/block.h"
+#include "mezzo/sampling/edges/edge_loader.h"
 #include "mezzo/train/options/options.h"
 #include "mezzo/train/report/report.h"
 #include "mezzo/train/trained_model.h"
@@ -19,7 +20,9 @@ namespace mezzo {
 /// What training and evaluation read: one split of a data set. On the device of the run for the
 /// full graph, on the CPU for mini-batches.
 struct Problem {
-  Topology topology;  ///< with self loops if the run uses them; edges in CSC order, except for mlp
+  /// With self loops if the run uses them; edges in CSC order, except for mlp; of links only those
+  /// that carry messages.
+  Topology topology;
   /// float32 [num_edges], the factors of the messages; undefined: the data have no edge weights.
   /// gcn: GraphConv, which divides by the roots of the degrees, divides by those of the sums of the
   /// weights with them. gine: float32 [num_edges, F_e], the features of the edges.
@@ -27,13 +30,16 @@ struct Problem {
   /// [N, F], strided or sparse CSR: the result of cast_once(); for mini-batches in the dtype and
   /// memory of the data set, which may be a mapped file.
   at::Tensor features;
-  nn::HeadTargets head_targets;  ///< the edges or graphs of the data set, in its order
-  at::Tensor labels;             ///< as in the data set, a row a target
+  /// The edges or graphs of the data set, in its order; links: then a negative pair for each.
+  nn::HeadTargets head_targets;
+  at::Tensor labels;       ///< as in the data set, a row a target
   at::Tensor loss_labels;  ///< what the loss compares with: the labels; numbers in number_scale
   SplitMasks masks;        ///< bool [T] each
+  std::optional<NegativeSampler> negatives;  ///< links: of training
   at::Tensor node_ids;  ///< int64 [N], ids in the whole graph; undefined unless the data are a part
   std::int64_t num_classes = 0;
   std::int64_t num_edge_features = 0;
+  std::int64_t num_edge_types = 1;
   NumberScale number_scale = {};  ///< of the training targets
   Task task;
   Metric metric = Metric::kAccuracy;
@@ -53,15 +59,16 @@ MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& o
 
 /// Prepares a data set according to `options` (split, normalisation, self loops, sampling, device).
 /// Sparse features stay sparse if worth_sparse(), else become dense; dense ones stay dense.
-/// Numbers are learnt in deviations from their mean over the training targets.
+/// Numbers are learnt in deviations from their mean over the training targets. Links get a negative
+/// pair each, and those for validation and testing carry no messages.
 /// Allocates what it changes. Throws InvalidArgument for a data set without features or with fewer
-/// than two classes, a loss that does not fit the task, a split index out of range, nodes without
-/// in-edges if the model needs them, ROC AUC of single labels in other than two classes, other
-/// labels than one class with capture or balance_classes, options of sampling that do not fit the
-/// target of the labels (see SamplingOptions), normalisation of mapped features, edge weights with
-/// a model other than gcn, sage and mlp, with a sampler other than neighbor or control variates, or
-/// of at most 0 with gcn, and, on a part of a data set, a sampler other than neighbor, labor and
-/// layer or more layers than the halo has hops.
+/// than two classes, a loss or decoder that does not fit the task or metric, a split index out of
+/// range, nodes without in-edges if the model needs them, ROC AUC of single labels in other than
+/// two classes, other labels than one class with capture or balance_classes, options of sampling
+/// that do not fit the target of the labels (see SamplingOptions), normalisation of mapped features,
+/// edge weights with a model other than gcn, sage and mlp, with a sampler other than neighbor or
+/// control variates, or of at most 0 with gcn, and, on a part of a data set, a sampler other than
+/// neighbor, labor and layer or more layers than the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// make_problem() for outputs of `target` of data that may lack labels and splits: labels, masks,
@@ -118,7 +125,10 @@ bool has_score(const at::Tensor& mask, const Problem& problem);
 /// Synchronises.
 std::optional<double> chance_score(const Problem& problem);
 
-/// The metric on every part of the split, NaN if not has_score(). Synchronises.
-Scores score_logits(const at::Tensor& logits, const Problem& problem);
+/// The metric on every part of the split, NaN if not has_score(), and on training links if it
+/// is_of_ranks(). logits: the result of evaluate_logits() for `model`; ranks run the model again.
+/// Synchronises.
+Scores score_model(nn::Model& model, const at::Tensor& logits, const Problem& problem,
+                   const TrainOptions& options);
 
 }  // namespace mezzo

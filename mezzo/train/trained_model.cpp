@@ -34,6 +34,9 @@ void check_features(const TrainedModel& trained, const Problem& problem) {
   MEZZO_CHECK(!reads_edges || problem.num_edge_features == trained.data.num_edge_features,
               "dataset: the trained model has {} features of edges, the data have {}",
               trained.data.num_edge_features, problem.num_edge_features);
+  MEZZO_CHECK(problem.num_edge_types <= trained.data.num_edge_types,
+              "dataset: the trained model has {} types of edges, the data have {}",
+              trained.data.num_edge_types, problem.num_edge_types);
 }
 
 void check_task(const TrainedModel& trained, const Dataset& dataset) {
@@ -130,7 +133,8 @@ Scores evaluate(const Dataset& dataset, const TrainedModel& trained) {
               "dataset: the trained model has {} classes, the data have {}",
               trained.data.num_classes, problem.num_classes);
   nn::Model model = trained.model;
-  return score_logits(checked(evaluate_logits(model, problem, options), dataset, options), problem);
+  const at::Tensor logits = checked(evaluate_logits(model, problem, options), dataset, options);
+  return score_model(model, logits, problem, options);
 }
 
 }  // namespace mezzo

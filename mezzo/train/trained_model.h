@@ -25,6 +25,7 @@ struct DatasetFacts {
   std::string name = {};
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
   std::int64_t num_edge_features = 0;
+  std::int64_t num_edge_types = 1;  ///< of links
   Task task;
   Metric metric = Metric::kAccuracy;
   NumberScale number_scale = {};

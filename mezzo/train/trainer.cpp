@@ -228,7 +228,7 @@ Scores Run::scores() {
     const at::Tensor logits = evaluate_logits(state_.model, problem_, options_);
     evaluated_ = evaluated_nodes(logits, dataset_);
     check_outputs(evaluated_, state_, options_);
-    own = score_logits(logits, problem_);
+    own = score_model(state_.model, logits, problem_, options_);
   });
   if (!dataset_.part || ranks_.alone()) return ranks_.from_first(own);
   const auto count = [](const at::Tensor& mask) {

@@ -5,7 +5,7 @@
 
 #include "support/npy_writer.h"
 
-namespace mezzo::test {
+namespace mezzo::test::links_test {
 namespace {
 
 constexpr Task kLinks = LinkTask::kind;
@@ -133,4 +133,4 @@ TEST_F(LinkFolder, too_few_pairs_cannot_be_split) {
 }
 
 }  // namespace
-}  // namespace mezzo::test
+}  // namespace mezzo::test::links_test

@@ -217,7 +217,7 @@ TEST(Trainer, unsuitable_data_are_refused) {
       {"no training nodes",
        [](Dataset& d, TrainOptions&) { d.train_masks = at::zeros_like(d.train_masks); }},
       {"two classes", [](Dataset& d, TrainOptions&) { d.labels.zero_(), d.num_classes = 1; }},
-      {"ROC AUC", [](Dataset& d, TrainOptions&) { d.metric = Metric::kRocAuc, d.num_classes = 3; }},
+      {"roc_auc", [](Dataset& d, TrainOptions&) { d.metric = Metric::kRocAuc, d.num_classes = 3; }},
       {"split", [](Dataset&, TrainOptions& o) { o.split_index = 2; }},
       {"self-loops",
        [](Dataset& d, TrainOptions& o) {

@@ -101,6 +101,11 @@ void resume_options(const dist::ProcessGroup& group, const OptionParser& app, Ru
   if (!app.given("--dataset")) run.data.dataset = written.dataset;
   if (!app.given("--split")) run.data.split = written.split;
   if (!app.given("--split-index")) run.data.split_index = written.split_index;
+  if (!app.given("--dataset")) {
+    const DatasetFacts facts = facts_from_config(config);
+    if (!run.data.task) run.data.task = facts.task;
+    if (!run.data.metric) run.data.metric = facts.metric;
+  }
   take_columns(written.csv, run.data);
   options.split = run.data.split;
   options.split_index = *run.data.split_index;

@@ -34,6 +34,7 @@ json config_and_data(const TrainOptions& options, const Dataset& dataset) {
                     {"features", facts.num_features},
                     {"feature-dtype", c10::toString(dataset.features.scalar_type())},
                     {"edge-features", facts.num_edge_features},
+                    {"edge-types", facts.num_edge_types},
                     {"classes", facts.num_classes},
                     {"task", name_of(Tasks{}, facts.task)},
                     {"metric", metric_name(facts.metric)}};
@@ -41,7 +42,8 @@ json config_and_data(const TrainOptions& options, const Dataset& dataset) {
     config["data"]["targets"] = tensor_hash(dataset.labels);
     config["data"]["training-nodes"] = tensor_hash(dataset.train_masks);
     config["data"]["edge-weights"] = edge_weights_sum(dataset.edge_weights);
-    config["data"]["edge-values"] = tensor_hash(dataset.edge_features);
+    config["data"]["edge-values"] =
+        tensor_hash(dataset.edge_features) + " " + tensor_hash(dataset.edge_types);
   }
   return json::parse(json_line(config));  // as it will be read
 }
@@ -100,9 +102,11 @@ DatasetFacts read_facts(const json& config) {
                      .num_features = read_fact<std::int64_t>(data, "features"),
                      .num_classes = read_fact<std::int64_t>(data, "classes"),
                      .num_edge_features = read_fact<std::int64_t>(data, "edge-features"),
+                     .num_edge_types = read_fact<std::int64_t>(data, "edge-types"),
                      .task = parse(Tasks{}, "task", read_fact<std::string>(data, "task")),
                      .metric = parse(Metrics{}, "metric", read_fact<std::string>(data, "metric"))};
-  if (facts.num_features < 1 || facts.num_classes < 1 || facts.num_edge_features < 0) {
+  if (facts.num_features < 1 || facts.num_classes < 1 || facts.num_edge_features < 0 ||
+      facts.num_edge_types < 1) {
     detail::raise<IoError>("expected features and classes, got {} and {}", facts.num_features,
                            facts.num_classes);
   }
@@ -139,6 +143,7 @@ double min_weights(const nn::ModelOptions& model) {
     count += is_gin ? hidden * (in + out) : in * out;  // gin: an MLP of one hidden layer
     in = out;
   }
+  if (has_edge_types(model.decoder)) count += static_cast<double>(model.edge_types) * in;
   return count;
 }
 
@@ -166,6 +171,7 @@ DatasetFacts facts_of(const Dataset& dataset) {
       .num_features = dataset.num_features(),
       .num_classes = dataset.num_classes,
       .num_edge_features = dataset.num_edge_features(),
+      .num_edge_types = dataset.num_edge_types,
       .task = dataset.task(),
       .metric = dataset.metric};
 }
@@ -192,6 +198,10 @@ Checkpoint read_checkpoint(const std::string& path) {
       best_evaluation(history, checkpoint.options.eval_every, checkpoint.data.metric);
   checkpoint.best_epoch = best != nullptr ? best->epoch : checkpoint.epoch;
   return checkpoint;
+}
+
+DatasetFacts facts_from_config(const std::string& config) {
+  return read_facts(json::parse(config));
 }
 
 std::string read_config(const std::string& path) {

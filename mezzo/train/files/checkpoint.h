@@ -33,6 +33,9 @@ MEZZO_API Checkpoint read_checkpoint(const std::string& path);
 /// The options of a checkpoint as JSON, for config_from_json(). Throws as read_checkpoint.
 MEZZO_API std::string read_config(const std::string& path);
 
+/// The facts about the data in such a text. Throws IoError for missing ones.
+MEZZO_API DatasetFacts facts_from_config(const std::string& config);
+
 /// Throws InvalidArgument that lists all options that prevent resuming. written: the options of the
 /// run that wrote `path`; options: of the resumed run.
 MEZZO_API void check_resumable(const std::string& path, const TrainOptions& written,

@@ -64,6 +64,7 @@ std::map<std::string, std::string> content_hashes(const Dataset& dataset) {
   return {{"edges", hash_all({dataset.src, dataset.dst, dataset.indptr, dataset.indices})},
           {"edge weights", tensor_hash(dataset.edge_weights)},
           {"edge features", tensor_hash(dataset.edge_features)},
+          {"edge types", tensor_hash(dataset.edge_types)},
           {"graphs", tensor_hash(dataset.graph_offsets)},
           {"features", features_hash(dataset.features)},
           {"labels", tensor_hash(dataset.labels)},

@@ -91,6 +91,9 @@ constexpr nn::Normalizations words(nn::Normalization /*kind*/) {
 constexpr nn::Readouts words(ReduceOp /*kind*/) {
   return {};
 }
+constexpr nn::Decoders words(nn::Decoder /*kind*/) {
+  return {};
+}
 constexpr OptimizerKinds words(OptimizerKind /*kind*/) {
   return {};
 }
@@ -275,6 +278,8 @@ inline const std::tuple kTraining = {
           {.in_recipe = true, .of_kinds = true}),
     field("readout", &TrainOptions::readout, Group::kModel,
           "Labels of graphs: what joins the rows of a graph's nodes", {.of_kinds = true}),
+    field("decoder", &TrainOptions::decoder, Group::kModel,
+          "Links: what scores the rows of two nodes", {.of_kinds = true}),
     field("self-loops", &TrainOptions::self_loops, Group::kModel,
           "Give every node one edge to itself (default: on for gcn, gat and sgc)",
           {.applies = is_not_mlp, .why_not = "mlp uses no edges"}),
@@ -288,7 +293,7 @@ inline const std::tuple kTraining = {
           "Weight decay of every parameter", {.in_recipe = true}),
     field("optimizer", &TrainOptions::optimizer, Group::kStep, "Optimizer"),
     field("loss", &TrainOptions::loss, Group::kStep,
-          "Loss; mse, l1 and huber: of the errors of numbers, in standard deviations"),
+          "Loss; mse, l1, huber: of errors of numbers, in standard deviations; margin: of links"),
     field("loss-factor", &TrainOptions::loss_factor, Group::kStep,
           "Factor on the loss that is minimised; losses are reported without it",
           {.check = is_loss_factor}),

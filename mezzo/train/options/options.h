@@ -41,6 +41,7 @@ enum class LossKind : std::uint8_t {
   kMse,        ///< squares of the errors of numbers
   kL1,         ///< magnitudes of the errors
   kHuber,      ///< half their squares up to 1, beyond that their magnitudes less one half
+  kMargin,     ///< of links: 1 - the score of a link + that of its negative pair, if above 0
 };
 
 struct AutomaticLoss {
@@ -59,7 +60,11 @@ struct HuberLoss {
   static constexpr LossKind kind = LossKind::kHuber;
   static constexpr std::string_view name = "huber";
 };
-using LossKinds = TypeList<AutomaticLoss, MseLoss, L1Loss, HuberLoss>;
+struct MarginLoss {
+  static constexpr LossKind kind = LossKind::kMargin;
+  static constexpr std::string_view name = "margin";
+};
+using LossKinds = TypeList<AutomaticLoss, MseLoss, L1Loss, HuberLoss, MarginLoss>;
 
 struct Float32Traffic {
   static constexpr dist::GradientTraffic kind = dist::GradientTraffic::kFloat32;
@@ -118,8 +123,9 @@ struct TrainOptions {
   std::optional<double> attention_dropout = {};   ///< gat: in [0, 1), 0 by default
   /// Only with two layers or more; not sgc.
   nn::Normalization normalization = nn::Normalization::kNone;
-  bool skip = false;                   ///< residual connections
-  ReduceOp readout = ReduceOp::kMean;  ///< of labels of graphs: one of nn::Readouts
+  bool skip = false;                        ///< residual connections
+  ReduceOp readout = ReduceOp::kMean;       ///< of labels of graphs: one of nn::Readouts
+  nn::Decoder decoder = nn::Decoder::kMlp;  ///< of links; another one only of links
 
   std::int64_t epochs = 200;    ///< >= 1
   double learning_rate = 0.01;  ///< > 0, within check_rates
@@ -127,7 +133,7 @@ struct TrainOptions {
   OptimizerKind optimizer = OptimizerKind::kAdam;
   amp::Precision precision = amp::Precision::kFloat32;
   LossScale loss_scale = {};
-  LossKind loss = LossKind::kAutomatic;  ///< another one: of numbers
+  LossKind loss = LossKind::kAutomatic;  ///< another one: of numbers; kMargin: of links
   /// Factor on the loss that is minimised, a normal float32 > 0; reported losses are without it.
   double loss_factor = 1;
   /// Parts of the model (`layer0`, `norm0`, `skip0`, ...) that a 16-bit precision leaves in

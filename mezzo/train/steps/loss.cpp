@@ -19,6 +19,7 @@ at::Tensor error_losses(const at::Tensor& outputs, const at::Tensor& numbers, Lo
     case LossKind::kHuber:
       return at::huber_loss(outputs, numbers, at::Reduction::None);
     case LossKind::kAutomatic:
+    case LossKind::kMargin:
     case LossKind::kMse:
       break;
   }
@@ -42,6 +43,10 @@ at::Tensor column_losses(const at::Tensor& logits, const at::Tensor& labels,
 
 at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& labels, LossKind loss) {
   if (labels.dim() == 1) return at::cross_entropy_loss(logits.to(at::kFloat), labels);
+  if (loss == LossKind::kMargin) {
+    const auto scores = logits.to(at::kFloat).chunk(2);
+    return at::relu(1 - scores[0] + scores[1]).mean();
+  }
   const at::Tensor terms = has_term(labels);
   return column_losses(logits, labels, terms, loss).sum() / terms.sum();
 }

@@ -11,9 +11,11 @@
 ///   int64 [n] in [0, C): the cross entropy of each row, one term a row;
 ///   uint8 [n, C]: the binary cross entropy of sigmoid(logit) with 0 or 1, one term an entry;
 ///   kNoEntry is no term;
+///   (kMargin: rows i and n / 2 + i are a link and its negative pair, and are one term)
 ///   float32 [n, C]: a loss of the errors of numbers, one term a number; NaN is no term.
 /// logits: floating [n, C], on the device of the labels. All compute in float32, with a gradient,
-/// and check nothing. loss: of numbers; kAutomatic for others.
+/// and check nothing. loss: of numbers, or kMargin; kAutomatic for others. row_losses and the
+/// counts are not for kMargin.
 namespace mezzo {
 
 /// The mean of all terms, float32, one element; NaN without terms. Allocates [n, C]. Does not

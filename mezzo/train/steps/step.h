@@ -64,10 +64,11 @@ StepResult take_step(TrainState& state, const TrainOptions& options, const LossS
                      const std::function<at::Tensor()>& loss,
                      const std::function<void()>& meanwhile = {});
 
-/// The loss of all training rows on the full graph.
+/// The loss of all training rows on the full graph; of links with a new negative pair for each, by
+/// a number of libtorch's CPU generator.
 class FullGraphLoss {
  public:
-  /// problem, which must outlive the result. Copies the ends of training edges.
+  /// problem, which must outlive the result. Copies the ends of training edges or links.
   FullGraphLoss(const Problem& problem, TrainingRows rows, LossKind loss);
   /// In the precision of the caller's region; does not synchronise.
   at::Tensor operator()(nn::Model& model) const;
