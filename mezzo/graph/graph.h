@@ -46,10 +46,10 @@ class MEZZO_API Graph {
   /// Builds a graph from a dataset. ndata: "feat" ([N, F]; sparse features by `sparse`, mapped
   /// ones stay mapped and read-only); a dataset part also has "node_id" (int64, ids in the full
   /// dataset) and "own_mask". edata: "weight" and "feat", if the edges have weights and features.
-  /// ndata, or edata for labels of edges and links: "label" (as Dataset::labels), "train_mask", "val_mask",
-  /// "test_mask" (of split `split_index`). Labels of graphs stay in the dataset. A set of graphs
-  /// becomes a batch, for which the edges are sorted by graph, stably, unless they are already.
-  /// Structure: see topology_of. Warns if a dense tensor of more than 64 MiB is made of
+  /// ndata, or edata for labels of edges and links: "label" (as Dataset::labels), "train_mask",
+  /// "val_mask", "test_mask" (of split `split_index`). Labels of graphs stay in the dataset. A set
+  /// of graphs becomes a batch, for which the edges are sorted by graph, stably, unless they are
+  /// already. Structure: see topology_of. Warns if a dense tensor of more than 64 MiB is made of
   /// sparse features.
   static Graph from_dataset(const Dataset& dataset, std::int64_t split_index = 0,
                             SparseFeatures sparse = SparseFeatures::kToDense);

@@ -94,7 +94,8 @@ Dataset with_message_edges(const Dataset& dataset, std::int64_t split_index) {
   const at::Tensor held_out = pairs.masked_select(masks.val.logical_or(masks.test));
   const at::Tensor kept = at::isin(pairs, held_out).logical_not().nonzero().squeeze(1);
   Dataset result = dataset;
-  for (at::Tensor* column : {&result.src, &result.dst, &result.edge_weights}) {
+  for (at::Tensor* column :
+       {&result.src, &result.dst, &result.edge_weights, &result.edge_features}) {
     if (column->defined()) *column = column->index_select(0, kept);
   }
   return result;

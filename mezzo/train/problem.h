@@ -65,10 +65,10 @@ MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& o
 /// than two classes, a loss or decoder that does not fit the task or metric, a split index out of
 /// range, nodes without in-edges if the model needs them, ROC AUC of single labels in other than
 /// two classes, other labels than one class with capture or balance_classes, options of sampling
-/// that do not fit the target of the labels (see SamplingOptions), normalisation of mapped features,
-/// edge weights with a model other than gcn, sage and mlp, with a sampler other than neighbor or
-/// control variates, or of at most 0 with gcn, and, on a part of a data set, a sampler other than
-/// neighbor, labor and layer or more layers than the halo has hops.
+/// that do not fit the target of the labels (see SamplingOptions), normalisation of mapped
+/// features, edge weights with a model other than gcn, sage and mlp, with a sampler other than
+/// neighbor or control variates, or of at most 0 with gcn, and, on a part of a data set, a sampler
+/// other than neighbor, labor and layer or more layers than the halo has hops.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// make_problem() for outputs of `target` of data that may lack labels and splits: labels, masks,

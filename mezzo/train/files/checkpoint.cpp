@@ -164,16 +164,15 @@ void check_size(const Checkpoint& checkpoint) {
 }  // namespace
 
 DatasetFacts facts_of(const Dataset& dataset) {
-  return {
-      .name = dataset.name,
-      .num_nodes = dataset.part ? dataset.part->num_nodes : dataset.num_nodes,
-      .num_edges = dataset.part ? dataset.part->num_edges : dataset.num_edges(),
-      .num_features = dataset.num_features(),
-      .num_classes = dataset.num_classes,
-      .num_edge_features = dataset.num_edge_features(),
-      .num_edge_types = dataset.num_edge_types,
-      .task = dataset.task(),
-      .metric = dataset.metric};
+  return {.name = dataset.name,
+          .num_nodes = dataset.part ? dataset.part->num_nodes : dataset.num_nodes,
+          .num_edges = dataset.part ? dataset.part->num_edges : dataset.num_edges(),
+          .num_features = dataset.num_features(),
+          .num_classes = dataset.num_classes,
+          .num_edge_features = dataset.num_edge_features(),
+          .num_edge_types = dataset.num_edge_types,
+          .task = dataset.task(),
+          .metric = dataset.metric};
 }
 
 Checkpoint read_checkpoint(const std::string& path) {
