@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -70,22 +69,44 @@ class Conversion {
     manifest_.num_features = header.num_features;
     manifest_.metric = header.metric;
     const at::Tensor weights = source_.edge_weights();
-    MEZZO_CHECK(!weights.defined() || !options_.symmetrize,
-                "symmetrize: {} has edge weights, and edges that become one may have different "
-                "ones; convert it without weights, or list both directions",
-                input_);
-    // Writes labels and splits first, so their errors appear before hours of work.
+    // Reads labels and splits first, so their errors appear before hours of work.
     const data::TargetLabels labels = source_.labels();
+    data::require_one_task(header.tasks, labels.labels, input_);
     if (labels.labels.defined()) {
-      data::check_task({.labels = data::label_kind_of(labels.labels)}, options_.task, input_);
+      data::check_task({.target = labels.target, .labels = data::label_kind_of(labels.labels)},
+                       options_.task, input_);
     }
+    const bool of_edges = labels.target == TaskTarget::kEdge && labels.labels.defined();
+    MEZZO_CHECK(
+        !options_.symmetrize || !(weights.defined() || of_edges || header.num_edge_features > 0),
+        "symmetrize: {} has edge weights, or features or labels of edges, and edges that "
+        "become one may have different ones; convert it without them, or list both "
+        "directions",
+        input_);
+    const at::Tensor offsets = source_.graph_offsets();
+    if (offsets.defined()) write("graph_offsets", offsets);
     manifest_.num_classes = labels.num_classes;
+    manifest_.target = labels.target;
+    std::optional<data::GraphSource::Masks> masks;
     if (manifest_.num_classes > 0) {
       manifest_.class_names = header.class_names;
-      write_labels(labels.labels);
+      masks = masks_for(labels.labels);
+      if (!of_edges) write_labels(labels.labels, *masks);
     }
     write_edges(header.distinct_edges || options_.symmetrize);
-    if (weights.defined()) write_edge_weights(weights);
+    if (weights.defined() || of_edges || header.num_edge_features > 0) {
+      const at::Tensor order = order_of_edges();
+      const auto ordered = [&](const at::Tensor& rows) {
+        data::require(rows.size(0) == order.numel(), input_, "has changed while it was read");
+        return rows.index_select(0, order);
+      };
+      if (weights.defined()) write("edge_weights", ordered(weights));
+      if (of_edges) {
+        write_labels(ordered(labels.labels),
+                     {ordered(masks->train), ordered(masks->val), ordered(masks->test)});
+      }
+      if (header.num_edge_features > 0) write_edge_features(header.num_edge_features, order);
+    }
     const Dataset* const dataset = source_.dataset();
     if (dataset != nullptr && dataset->features.defined() &&
         dataset->features.layout() == at::kSparseCsr) {
@@ -120,8 +141,8 @@ class Conversion {
     write("indptr", indptr);
   }
 
-  /// In the order of the rows, which holds the edges in memory.
-  void write_edge_weights(const at::Tensor& weights) {
+  /// int64 [E], the edges in the order of the rows; holds them in memory.
+  at::Tensor order_of_edges() {
     std::vector<at::Tensor> sources, destinations;
     source_.edges([&](const at::Tensor& src, const at::Tensor& dst) {
       sources.push_back(src);
@@ -135,9 +156,30 @@ class Conversion {
       order = sorted(at::cat(sources));
       order = order.index_select(0, sorted(at::cat(destinations).index_select(0, order)));
     }
-    data::require(order.numel() == weights.numel() && order.numel() == manifest_.num_edges, input_,
-                  "has changed while it was read");
-    write("edge_weights", weights.index_select(0, order));
+    data::require(order.numel() == manifest_.num_edges, input_, "has changed while it was read");
+    return order;
+  }
+
+  /// order: as order_of_edges returns it.
+  void write_edge_features(std::int64_t width, const at::Tensor& order) {
+    const std::int64_t edges = manifest_.num_edges;
+    const at::Tensor places =
+        at::empty_like(order).scatter_(0, order, at::arange(edges, at::kLong));
+    const auto* place = places.const_data_ptr<std::int64_t>();
+    data::NpyPlaces file(folder_, "edge_features.npy", at::kFloat, edges, width);
+    std::int64_t done = 0;
+    source_.edge_features([&](const at::Tensor& chunk) {
+      data::require(chunk.size(1) == width && chunk.size(0) <= edges - done, input_,
+                    "edge features: more rows than {} edges, or not {} columns", edges, width);
+      const at::Tensor rows = chunk.to(at::kFloat).contiguous();
+      const auto* row = rows.const_data_ptr<float>();
+      for (std::int64_t i = 0; i < rows.size(0); ++i, row += width) {
+        std::copy_n(row, width, file.items<float>() + width * place[done++]);
+      }
+      report("features", done, edges);
+    });
+    data::require(done == edges, input_, "edge features: {} rows for {} edges", done, edges);
+    manifest_.arrays["edge_features"] = file.finish(edges);
   }
 
   /// Passes the checked ids of every chunk to `take`.
@@ -232,24 +274,6 @@ class Conversion {
     report("merging edges", nodes, nodes);
   }
 
-  /// float32 rows [n, F] in the dtype of the folder. `first`: the number of the first of them, for
-  /// errors.
-  at::Tensor rounded(const at::Tensor& values, std::int64_t first) const {
-    at::Tensor rounded = values.to(options_.feature_dtype).contiguous();
-    const at::Tensor bad = at::isfinite(rounded).logical_not_();
-    if (bad.any().item<bool>()) {
-      const at::Tensor at_item = bad.nonzero()[0];
-      const std::int64_t row = first + at_item[0].item<std::int64_t>();
-      const auto value =
-          values.masked_select(bad)[0].item<float>();  // in row-major order: the value at at_item
-      data::require(std::isfinite(value), input_,
-                    "features: row {} holds {}, expected finite values", row, value);
-      data::require(false, input_, "features: row {} holds {}, beyond the range of {}", row, value,
-                    c10::getDtypeNames(options_.feature_dtype).first);
-    }
-    return rounded;
-  }
-
   void write_features() {
     const std::int64_t nodes = manifest_.num_nodes, width = manifest_.num_features;
     data::NpyWriter writer(folder_, "features.npy", options_.feature_dtype, {nodes, width});
@@ -263,7 +287,7 @@ class Conversion {
         const std::int64_t count = std::min(slice, rows.size(0) - begin);
         at::Tensor part = rows.narrow(0, begin, count).to(at::kFloat);
         if (options_.normalize_features) part = normalize_rows(part);
-        writer.append(rounded(part, done));
+        writer.append(data::rounded_rows(part, options_.feature_dtype, done, input_));
         done += count;
       }
       report("features", done, nodes);
@@ -276,37 +300,24 @@ class Conversion {
     const at::Tensor features = options_.normalize_features ? normalize_rows(matrix) : matrix;
     write("feature_indptr", features.crow_indices());
     write("feature_indices", features.col_indices());
-    write("feature_values", rounded_values(features));
+    write("feature_values", data::rounded_values(features, options_.feature_dtype, input_));
     report("features", manifest_.num_nodes, manifest_.num_nodes);
   }
 
-  /// The stored values of a CSR matrix, rounded. load_dataset checked that they are finite.
-  at::Tensor rounded_values(const at::Tensor& features) const {
-    const at::Tensor values = features.values();
-    at::Tensor rounded = values.to(options_.feature_dtype);
-    const at::Tensor bad = at::isfinite(rounded).logical_not_().nonzero();
-    if (bad.numel() > 0) {
-      const std::int64_t item = bad[0][0].item<std::int64_t>();
-      const std::int64_t row = features.crow_indices().le(item).sum().item<std::int64_t>() -
-                               1;  // the last row that starts at or before it
-      data::require(false, input_, "features: row {} holds {}, beyond the range of {}", row,
-                    values[item].item<float>(), c10::getDtypeNames(options_.feature_dtype).first);
-    }
-    return rounded;
+  /// Those of the source, or a random split.
+  data::GraphSource::Masks masks_for(const at::Tensor& labels) {
+    if (std::optional<data::GraphSource::Masks> masks = source_.masks()) return *masks;
+    Dataset split;
+    split.num_nodes = labels.size(0);
+    data::set_random_split(split, options_.split_seed);
+    return {split.train_masks, split.val_masks, split.test_masks};
   }
 
-  void write_labels(const at::Tensor& labels) {
+  void write_labels(const at::Tensor& labels, const data::GraphSource::Masks& masks) {
     write("labels", labels);
-    std::optional<data::GraphSource::Masks> masks = source_.masks();
-    if (!masks) {
-      Dataset split;
-      split.num_nodes = manifest_.num_nodes;
-      data::set_random_split(split, options_.split_seed);
-      masks = {split.train_masks, split.val_masks, split.test_masks};
-    }
-    write("train_masks", masks->train);
-    write("val_masks", masks->val);
-    write("test_masks", masks->test);
+    write("train_masks", masks.train);
+    write("val_masks", masks.val);
+    write("test_masks", masks.test);
   }
 
   /// Checks that the result can be loaded.
@@ -340,13 +351,6 @@ data::FolderManifest convert_into(const std::filesystem::path& folder, const std
   const std::unique_ptr<data::GraphSource> source = data::open_source(input, load_options);
   MEZZO_CHECK(source->dataset() == nullptr || !source->dataset()->part,
               "convert: {} is a part of a data set; convert the whole", input);
-  if (const Dataset* const dataset = source->dataset()) {
-    MEZZO_CHECK(dataset->target == TaskTarget::kNode && !dataset->edge_features.defined() &&
-                    !dataset->graph_offsets.defined(),
-                "convert: {} has labels or features of edges or is a set of graphs, which a mapped "
-                "dataset cannot hold",
-                input);
-  }
   return Conversion(*source, folder, input, options, announcer).run();
 }
 

@@ -66,8 +66,8 @@ struct ConvertReport {
 /// through the page cache, which is slow if that file exceeds the machine's memory. Other formats
 /// also need the memory of the whole data set. The edges are read twice, or three times if no file
 /// lists the nodes (SNAP, edges.csv without nodes.csv). The file of the sources holds all parallel
-/// edges until they are merged. Edge weights, which are not for `symmetrize`, need 60 bytes an
-/// edge.
+/// edges until they are merged. Edge weights, features and labels, which are not for `symmetrize`,
+/// need 60 bytes an edge.
 ///
 /// Writes to `<output>.partial-<number>` and renames it when it is complete and on disk: an error
 /// or a stop leaves no files, and a reader never sees an incomplete folder. A killed process leaves

@@ -143,7 +143,11 @@ class Validator {
     const std::int64_t bad =
         first_bad(graphs, [&](std::int64_t i) { return start[i] > start[i + 1]; });
     check(bad == graphs, "graph_offsets: they decrease after graph {}", bad);
-    check(data_.src.defined(), "a set of graphs has its edges as src and dst");
+    if (data_.indptr.defined()) {
+      data_.indices.scalar_type() == at::kInt ? check_rows_of_graphs<std::int32_t>(start)
+                                              : check_rows_of_graphs<std::int64_t>(start);
+      return;
+    }
     const at::Tensor sources = data_.src.contiguous(), targets = data_.dst.contiguous();
     const auto *src = sources.const_data_ptr<std::int64_t>(),
                *dst = targets.const_data_ptr<std::int64_t>();
@@ -152,6 +156,19 @@ class Validator {
       return dst[i] >= *end || dst[i] < *(end - 1);
     });
     check(across == data_.num_edges(), "edge {} joins two graphs", across);
+  }
+
+  /// start: graph_offsets.
+  template <class Id>
+  void check_rows_of_graphs(const std::int64_t* start) const {
+    const at::Tensor rows = data_.indptr.contiguous(), values = data_.indices.contiguous();
+    const auto* row = rows.const_data_ptr<std::int64_t>();
+    const auto* source = values.const_data_ptr<Id>();
+    const std::int64_t bad = first_bad(data_.num_graphs(), [&](std::int64_t i) {
+      return !std::all_of(source + row[start[i]], source + row[start[i + 1]],
+                          [&](Id node) { return node >= start[i] && node < start[i + 1]; });
+    });
+    check(bad == data_.num_graphs(), "an edge joins graph {} and another", bad);
   }
 
   void check_rows() const {

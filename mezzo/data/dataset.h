@@ -177,6 +177,9 @@ struct MEZZO_API Dataset {
   /// The dtype of the features in the file; nullopt if it is the dtype of `features`, or unknown.
   std::optional<at::ScalarType> stored_dtype = {};
   TaskTarget target = TaskTarget::kNode;  ///< what the labels belong to
+  /// What LoadOptions::task may be: a task for each kind of labels in the files. Set by
+  /// load_dataset.
+  std::vector<Task> tasks = {};
   /// int64 [T] in [0, C), or kNoLabel; undefined if the data have no labels: C and S are then 0.
   /// Multi-label data: uint8 [T, C], 1 if the target belongs to the class, 0 if not, or kNoEntry.
   /// Numbers: float32 [T, C], finite, or NaN if unknown. A target without a label, any entry or any
@@ -217,7 +220,7 @@ struct MEZZO_API Dataset {
 /// The names of columns in the headers of a CSV folder; empty: the usual ones.
 struct CsvColumns {
   std::string id = {};      ///< of nodes.csv; "id"
-  std::string label = {};   ///< of nodes.csv; "label"
+  std::string label = {};   ///< of nodes.csv or edges.csv; "label"
   std::string src = {};     ///< of edges.csv; "src" or "source"
   std::string dst = {};     ///< of edges.csv; "dst" or "target"
   std::string weight = {};  ///< of edges.csv: Dataset::edge_weights; empty: not read
@@ -233,7 +236,9 @@ struct LoadOptions {
   /// Seed of the random split of data without one: 60/20/20; of links 85/5/10, and all edges
   /// between the same two nodes are on one side.
   std::uint64_t split_seed = 0;
-  bool labels_optional = false;  ///< whether data without labels may be read
+  /// Whether data without labels may be read. If several targets have labels and neither `task`
+  /// nor the data choose, none are read then; else that is an error.
+  bool labels_optional = false;
   /// Called after every 2^20 lines of a text file, except WordNet's and Planetoid's. An exception
   /// ends the reading: load_dataset rethrows a std::exception other than mezzo::Error as IoError,
   /// anything else unchanged.

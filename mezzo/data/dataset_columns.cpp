@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
+#include <fmt/ranges.h>
 
 #include "mezzo/core/random.h"
 #include "mezzo/data/npy/mapped_file.h"
@@ -79,6 +80,14 @@ void require_room(std::int64_t num_nodes, const std::string& where) {
           num_nodes, memory);
 }
 
+void require_room_for(std::int64_t rows, std::int64_t columns, const std::string& where) {
+  const std::uint64_t memory = memory_of_the_machine();
+  require(static_cast<std::uint64_t>(columns) <=
+              memory / sizeof(float) / static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 1)),
+          where, "{} rows of {} numbers do not fit in the {} bytes of this machine's memory", rows,
+          columns, memory);
+}
+
 std::int64_t most_classes(std::int64_t num_nodes) {
   return std::max(num_nodes, kMaxClassesOfFewNodes);
 }
@@ -90,7 +99,7 @@ TargetLabels class_labels(const at::Tensor& labels, std::optional<std::int64_t> 
   require((labels.dim() == 1 || column) && labels.numel() > 0, where,
           "expected one label a {0}, [T] or [T, 1] with T > 0, got shape {1}", target,
           shape_text(labels));
-  TargetLabels result;
+  TargetLabels result{.target = of};
   result.labels = as_int64(labels, where).reshape(-1);
   result.has_label = result.labels.ne(kNoLabel);
   const std::int64_t num_nodes = labels.numel(), limit = most_classes(num_nodes);
@@ -114,6 +123,15 @@ LabelKind label_kind_of(const at::Tensor& labels) {
   return labels.dim() == 2 ? LabelKind::kClasses : LabelKind::kClass;
 }
 
+LabelKind label_kind_of_file(const at::Tensor& labels) {
+  const bool several = labels.dim() == 2 && labels.size(1) > 1;
+  if (!labels.is_floating_point()) return several ? LabelKind::kClasses : LabelKind::kClass;
+  const auto is = [&labels](int value) { return labels.eq(value); };
+  const at::Tensor entry = is(0).logical_or_(is(1)).logical_or_(is(-1)).logical_or_(is(kNoEntry));
+  const bool entries = several && entry.logical_or_(labels.isnan()).all().item<bool>();
+  return entries ? LabelKind::kClasses : LabelKind::kNumbers;
+}
+
 at::Tensor has_label(const at::Tensor& labels) {
   switch (label_kind_of(labels)) {
     case LabelKind::kClasses:
@@ -135,7 +153,7 @@ TargetLabels number_labels(const at::Tensor& numbers, const std::string& where, 
   const std::string_view target = name_of(TaskTargets{}, of);
   require((numbers.dim() == 1 || numbers.dim() == 2) && numbers.numel() > 0, where,
           "expected numbers [T] or [T, C] with T, C > 0, got shape {}", shape_text(numbers));
-  TargetLabels result;
+  TargetLabels result{.target = of};
   result.labels = as_float32(numbers, where).reshape({numbers.size(0), -1}).contiguous();
   result.has_label = has_label(result.labels);
   result.num_classes = result.labels.size(1);
@@ -162,7 +180,7 @@ TargetLabels entry_labels(const at::Tensor& entries, const std::string& where, T
     detail::raise<IoError>("{}: {} {} has {} for class {}, expected 0 or 1, or -1 for none", where,
                            target, row, values[row][one].item<double>(), one);
   }
-  TargetLabels result;
+  TargetLabels result{.target = of};
   result.labels = values.masked_fill(missing, kNoEntry).to(at::kByte).contiguous();
   result.has_label = has_label(result.labels);
   result.num_classes = entries.size(1);
@@ -176,7 +194,17 @@ void set_labels(Dataset& dataset, const TargetLabels& labels) {
   dataset.num_classes = labels.num_classes;
 }
 
+void require_one_task(const std::vector<Task>& tasks, const at::Tensor& labels,
+                      const std::string& origin) {
+  if (labels.defined() || tasks.size() < 2) return;
+  std::vector<std::string_view> names;
+  for (const Task task : tasks) names.push_back(name_of(Tasks{}, task));
+  MEZZO_CHECK(false, "task: {} has labels for several tasks, choose one of {}", origin,
+              fmt::join(names, ", "));
+}
+
 void require_labels(const Dataset& dataset, const LoadOptions& options) {
+  if (!options.labels_optional) require_one_task(dataset.tasks, dataset.labels, dataset.origin);
   require(dataset.num_classes > 0 || options.labels_optional, dataset.origin,
           "has no labels, which are needed here (mezzo predict, bench, data info, data convert and "
           "data partition do without)");

@@ -32,7 +32,7 @@ constexpr const char* kWordnet = "wordnet";
   data::require(!fs::is_directory(path), text,
                 "holds no data set (expected mezzo.json, edge_index.npy and labels.npy, "
                 "ind.<name>.graph, data.noun, edges.csv, metadata.yaml, or a folder of OGB, "
-                "GraphSAINT or DGL's Reddit)");
+                "GraphSAINT, TU graphs or DGL's Reddit)");
   if (data::may_be_npz(path)) {
     detail::raise<IoError>(
         "{}: expected the arrays of a gnn-benchmark npz (adj_indptr, ...) or a "
@@ -135,6 +135,7 @@ Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options
       dataset = data::read_all(*source, read_options, name_or_path);
       check(dataset);
     }
+    if (dataset.tasks.empty() && dataset.labels.defined()) dataset.tasks = {dataset.task()};
     if (is_link && dataset.target != TaskTarget::kLink) data::set_links(dataset, options);
     if (dataset.labels.defined()) data::check_task(dataset.task(), options.task, name_or_path);
     if (options.metric && dataset.labels.defined()) {

@@ -23,6 +23,9 @@ std::int64_t check_parts(const Dataset& dataset, const at::Tensor& parts,
               "parts: {} has edge weights, which parts do not have; read or convert it without "
               "--weight, or without edge_weights.npy",
               dataset.origin);
+  MEZZO_CHECK(dataset.target == TaskTarget::kNode && !dataset.graph_offsets.defined(),
+              "parts: expected labels of nodes of one graph, {} has {} {}s", dataset.origin,
+              dataset.num_targets(), name_of(TaskTargets{}, dataset.target));
   check_options(options);
   MEZZO_CHECK(parts.defined() && parts.is_cpu() && parts.scalar_type() == at::kLong &&
                   parts.dim() == 1 && parts.numel() == dataset.num_nodes && parts.numel() > 0,

@@ -104,6 +104,9 @@ void merge_parallel_edges(Dataset& dataset);
 /// edges. For counts that a file declares but no array confirms.
 void require_room(std::int64_t num_nodes, const std::string& where);
 
+/// Throws IoError if float32 [rows, columns] cannot fit in the machine's memory.
+void require_room_for(std::int64_t rows, std::int64_t columns, const std::string& where);
+
 /// More classes than this are an error if each node has one label.
 std::int64_t most_classes(std::int64_t num_nodes);
 
@@ -119,13 +122,18 @@ auto parse_in_file(List list, const std::string& what, const std::string& text) 
 
 /// The labels of a data set.
 struct TargetLabels {
-  at::Tensor labels;     ///< as Dataset::labels; undefined without labels
-  at::Tensor has_label;  ///< bool [T]
+  at::Tensor labels = {};     ///< as Dataset::labels; undefined without labels
+  at::Tensor has_label = {};  ///< bool [T]
   std::int64_t num_classes = 0;
+  TaskTarget target = TaskTarget::kNode;
 };
 
 /// What labels in the form of Dataset::labels are; kClass if undefined.
 LabelKind label_kind_of(const at::Tensor& labels);
+
+/// What labels of a file are if nothing says it: several columns of 0, 1 and missing entries are
+/// kClasses, integers kClass, others kNumbers.
+LabelKind label_kind_of_file(const at::Tensor& labels);
 
 /// bool [T]: which of such labels are there.
 at::Tensor has_label(const at::Tensor& labels);
@@ -175,8 +183,13 @@ void set_links(Dataset& dataset, const LoadOptions& options);
 /// Throws InvalidArgument if a named split is requested and the data have none.
 void refuse_named_split(const LoadOptions& options, const std::string& where);
 
-/// Throws IoError if the data set has no labels, unless options.labels_optional.
+/// Throws IoError if the data set has no labels, unless options.labels_optional; as
+/// require_one_task if it has several.
 void require_labels(const Dataset& dataset, const LoadOptions& options);
+
+/// Throws InvalidArgument if the labels of several tasks are there and none was chosen.
+void require_one_task(const std::vector<Task>& tasks, const at::Tensor& labels,
+                      const std::string& origin);
 
 /// The folder of the dictionary files: MEZZO_WORDNET_DIR, or the folder of Debian's package.
 std::filesystem::path wordnet_folder();

@@ -480,6 +480,20 @@ TEST_F(DataCommandTest, info_has_the_named_splits_and_the_dtype_in_the_file) {
   EXPECT_EQ(read_json(path)["features"]["dtype"].get<std::string>(), "float64");
 }
 
+TEST_F(DataCommandTest, info_lists_the_tasks_of_a_folder) {
+  const std::string rings = test::write_rings(folder), path = folder.path("i.json");
+  const std::vector<std::string> arguments = {"data", "info", "--dataset", rings, "--json", path};
+  run_to(0, folder, arguments);
+  EXPECT_EQ(read_json(path)["tasks"], json::array({"node-class"}));
+  folder.write("rings/edge_labels.npy", test::npy_int64({48}, std::vector<std::int64_t>(48, 1)));
+  const Outcome outcome = run_to(0, folder, arguments);
+  EXPECT_EQ(read_json(path)["tasks"], json::array({"node-class", "edge-class"}));
+  EXPECT_TRUE(test::contains(outcome.out, "node-class, edge-class (choose with --task)"));
+  const Outcome refused = run_mezzo(folder, {"train", "--dataset", rings});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_TRUE(test::contains(refused.err, "choose one of node-class, edge-class"));
+}
+
 TEST_F(DataCommandTest, nodes_without_a_label_belong_to_no_class) {
   folder.write("set/edges.csv", "5,2\n2,5\n5,2\n9,9\n2,9\n9,5\n");
   folder.write("set/nodes.csv", "id,label,split\n2,1,train\n5,1,val\n9,,\n");

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "mezzo/cli/data/edge_statistics.h"
 #include "mezzo/core/json.h"
@@ -120,6 +121,12 @@ std::string weights_text(const std::vector<double>& weights) {
   return fmt::format("min {:.4g}, mean {:.4g}, max {:.4g}", weights[0], weights[1], weights[2]);
 }
 
+std::string tasks_text(const DatasetInfo& info) {
+  if (info.tasks.empty()) return "none";
+  const bool chosen = info.tasks.size() == 1 || !info.splits.empty();
+  return fmt::format("{}{}", fmt::join(info.tasks, ", "), chosen ? "" : " (choose with --task)");
+}
+
 /// The values of --split.
 std::string named_splits_text(const DatasetInfo& info) {
   std::string text;
@@ -136,6 +143,7 @@ DatasetInfo describe(const Dataset& dataset) {
   info.name = dataset.name;
   info.origin = dataset.origin;
   info.task = name_of(Tasks{}, dataset.task());
+  for (const Task task : dataset.tasks) info.tasks.emplace_back(name_of(Tasks{}, task));
   info.target = name_of(TaskTargets{}, dataset.target);
   info.metric = metric_name(dataset.metric);
   info.num_nodes = dataset.num_nodes;
@@ -175,6 +183,7 @@ std::string format_info(const DatasetInfo& info) {
                                 info.mean_in_degree, info.max_in_degree)},
       {"isolated nodes", text(info.isolated_nodes)},
       {"homophily", four_digits(info.homophily)},
+      {"tasks", tasks_text(info)},
       {"task", info.task},
       {"metric", info.metric},
       {"classes", text(info.classes.size())},
@@ -237,6 +246,7 @@ std::string info_to_json(const DatasetInfo& info) {
         {"sparse", info.sparse_features},
         {"mapped", info.mapped_features},
         {"density", json_number(info.feature_density)}}},
+      {"tasks", info.tasks},
       {"task", info.task},
       {"classes", classes},
       {"numbers", numbers},

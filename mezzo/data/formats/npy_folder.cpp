@@ -1,5 +1,6 @@
 #include <initializer_list>
 #include <set>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
@@ -189,34 +190,6 @@ void read_graph_offsets(Dataset& dataset, const fs::path& path) {
   dataset.graph_offsets = offsets;
 }
 
-/// What labels are if neither the options nor the folder say it.
-LabelKind kind_of_file(const at::Tensor& labels) {
-  const bool several = labels.dim() == 2 && labels.size(1) > 1;
-  if (!labels.is_floating_point()) return several ? LabelKind::kClasses : LabelKind::kClass;
-  const auto is = [&labels](int value) { return labels.eq(value); };
-  const at::Tensor entry = is(0).logical_or_(is(1)).logical_or_(is(-1)).logical_or_(is(kNoEntry));
-  const bool entries = several && entry.logical_or_(labels.isnan()).all().item<bool>();
-  return entries ? LabelKind::kClasses : LabelKind::kNumbers;
-}
-
-TargetLabels read_labels(TaskTarget target, std::optional<Task> task, const Meta& meta,
-                         const fs::path& path) {
-  const at::Tensor labels = read_npy(path);
-  const bool is_named = task && task->target == target;
-  switch (is_named ? task->labels : kind_of_file(labels)) {
-    case LabelKind::kClass:
-      return class_labels(labels, meta.num_classes, path.string(), target);
-    case LabelKind::kClasses:
-      require(!meta.num_classes || *meta.num_classes == labels.size(-1), path.string(),
-              "{} classes are declared, the labels have {} columns", meta.num_classes.value_or(0),
-              labels.size(-1));
-      return entry_labels(labels, path.string(), target);
-    case LabelKind::kNumbers:
-      break;
-  }
-  return number_labels(labels, path.string(), target);
-}
-
 /// The first of these files that exists; empty if none does.
 fs::path file_of(const fs::path& folder, std::initializer_list<const char*> names) {
   fs::path file;
@@ -241,34 +214,66 @@ void read_features(const fs::path& path, Dataset& dataset) {
   dataset.stored_dtype = stored.scalar_type();
 }
 
-/// A file of labels, and what they belong to.
+/// A file of labels.
 struct LabelFile {
-  TaskTarget target = TaskTarget::kNode;
-  fs::path path;  ///< empty: there are no labels
+  TaskTarget target;
+  fs::path path;
+  at::Tensor items;
+  LabelKind kind;
 };
 
-/// The labels for `task`, or the only ones; of links the classes of edges.
-LabelFile label_file(const fs::path& folder, std::optional<Task> task) {
-  if (task && task->target == TaskTarget::kLink) {
-    const fs::path classes = file_of(folder, {"edge_labels.npy"});
-    const bool are_types = !classes.empty() && kind_of_file(read_npy(classes)) == LabelKind::kClass;
-    return {TaskTarget::kEdge, are_types ? classes : fs::path()};
+/// Those of a folder. task: what the labels of its target are.
+std::vector<LabelFile> label_files(const fs::path& folder, std::optional<Task> task) {
+  std::vector<LabelFile> files;
+  for (const auto& [target, path] :
+       {std::pair{TaskTarget::kNode, file_of(folder, {"labels.npy", "y.npy"})},
+        std::pair{TaskTarget::kEdge, file_of(folder, {"edge_labels.npy"})},
+        std::pair{TaskTarget::kGraph, file_of(folder, {"graph_labels.npy"})}}) {
+    if (path.empty()) continue;
+    const at::Tensor items = read_npy(path);
+    const bool is_told = task && task->target == target;
+    files.push_back({target, path, items, is_told ? task->labels : label_kind_of_file(items)});
   }
-  std::vector<LabelFile> files = {{TaskTarget::kNode, file_of(folder, {"labels.npy", "y.npy"})},
-                                  {TaskTarget::kEdge, file_of(folder, {"edge_labels.npy"})},
-                                  {TaskTarget::kGraph, file_of(folder, {"graph_labels.npy"})}};
-  std::erase_if(files, [](const LabelFile& file) { return file.path.empty(); });
+  return files;
+}
+
+/// The classes of edges, which are the types of links; nullptr if there are none.
+const LabelFile* edge_types(const std::vector<LabelFile>& files) {
+  for (const LabelFile& file : files) {
+    if (file.target == TaskTarget::kEdge && file.kind == LabelKind::kClass) return &file;
+  }
+  return nullptr;
+}
+
+/// The labels for `task`, or the only ones; nullptr if there are none or several.
+const LabelFile* choose(const std::vector<LabelFile>& files, std::optional<Task> task,
+                        const fs::path& folder) {
+  if (!task) return files.size() == 1 ? &files.front() : nullptr;
+  if (task->target == TaskTarget::kLink) return edge_types(files);
   std::string found;
   for (const LabelFile& file : files) {
-    if (task && task->target == file.target) return file;
+    if (task->target == file.target) return &file;
     found += (found.empty() ? "" : ", ") + file.path.filename().string();
   }
-  if (files.empty()) return {};
-  MEZZO_CHECK(!task, "task: {} has no labels for {}, but {}", folder.string(),
+  MEZZO_CHECK(files.empty(), "task: {} has no labels for {}, but {}", folder.string(),
               name_of(Tasks{}, *task), found);
-  MEZZO_CHECK(files.size() == 1, "task: {} has several labels ({}); choose one of {}",
-              folder.string(), found, detail::names(Tasks{}));
-  return files.front();
+  return nullptr;
+}
+
+TargetLabels read_labels(const LabelFile& file, const Meta& meta) {
+  const std::string where = file.path.string();
+  switch (file.kind) {
+    case LabelKind::kClass:
+      return class_labels(file.items, meta.num_classes, where, file.target);
+    case LabelKind::kClasses:
+      require(!meta.num_classes || *meta.num_classes == file.items.size(-1), where,
+              "{} classes are declared, the labels have {} columns", meta.num_classes.value_or(0),
+              file.items.size(-1));
+      return entry_labels(file.items, where, file.target);
+    case LabelKind::kNumbers:
+      break;
+  }
+  return number_labels(file.items, where, file.target);
 }
 
 void check_without_labels(const fs::path& folder, const LoadOptions& options) {
@@ -280,13 +285,13 @@ void check_without_labels(const fs::path& folder, const LoadOptions& options) {
 
 /// The number of nodes, unless graph offsets have set it: of their labels, else declared, else that
 /// of the features.
-void set_num_nodes(Dataset& dataset, const Meta& meta, const fs::path& folder) {
-  const bool of_nodes = dataset.labels.defined() && dataset.target == TaskTarget::kNode;
+void set_num_nodes(Dataset& dataset, const std::vector<LabelFile>& labels, const Meta& meta,
+                   const fs::path& folder) {
   const at::Tensor& features = dataset.features;
   const bool has_rows = features.defined() && features.dim() > 0;
   if (dataset.num_nodes > 0) return;
-  if (of_nodes) {
-    dataset.num_nodes = dataset.labels.size(0);
+  if (!labels.empty() && labels[0].target == TaskTarget::kNode && labels[0].items.dim() > 0) {
+    dataset.num_nodes = labels[0].items.size(0);
     return;
   }
   require(meta.num_nodes.value_or(0) <= kMostNodes, (folder / "meta.json").string(),
@@ -337,20 +342,22 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
   if (!features.empty()) read_features(features, dataset);
   read_graph_offsets(dataset, folder / "graph_offsets.npy");
   const std::optional<Task> task = options.task ? options.task : meta.task;
-  const LabelFile labels = label_file(folder, task);
+  const std::vector<LabelFile> files = label_files(folder, task);
+  for (const LabelFile& file : files) dataset.tasks.push_back({file.target, file.kind});
+  const LabelFile* const labels = choose(files, task, folder);
   at::Tensor has_label;
   const bool is_link = task && task->target == TaskTarget::kLink;
-  if (labels.path.empty()) {
-    if (!is_link) check_without_labels(folder, options);
-  } else {
-    const TargetLabels read = read_labels(labels.target, task, meta, labels.path);
-    dataset.target = labels.target;
+  if (labels != nullptr) {
+    const TargetLabels read = read_labels(*labels, meta);
+    dataset.target = labels->target;
     dataset.labels = read.labels;
     dataset.num_classes = read.num_classes;
     dataset.class_names = meta.class_names;
     has_label = read.has_label;
+  } else if (files.empty() && !is_link) {
+    check_without_labels(folder, options);
   }
-  set_num_nodes(dataset, meta, folder);
+  set_num_nodes(dataset, files, meta, folder);
   dataset.metric = meta.metric.value_or(usual_metric(dataset.task().labels));
   require(features.empty() ||
               (dataset.features.dim() == 2 && dataset.features.size(0) == dataset.num_nodes),
@@ -367,9 +374,9 @@ Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
     return dataset;
   }
   if (!has_label.defined()) return dataset;
-  require(has_label.size(0) == dataset.num_targets(), labels.path.string(), "{} rows for {} {}s",
+  require(has_label.size(0) == dataset.num_targets(), labels->path.string(), "{} rows for {} {}s",
           has_label.size(0), dataset.num_targets(), name_of(TaskTargets{}, dataset.target));
-  read_splits(dataset, has_label, labels.path, options);
+  read_splits(dataset, has_label, labels->path, options);
   return dataset;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -159,6 +160,32 @@ std::string npy_header(at::ScalarType dtype, const std::vector<std::int64_t>& sh
   return bytes + text;
 }
 
+at::Tensor rounded_rows(const at::Tensor& values, at::ScalarType dtype, std::int64_t first,
+                        const std::string& where) {
+  at::Tensor rounded = values.to(dtype).contiguous();
+  const at::Tensor bad = at::isfinite(rounded).logical_not_();
+  if (!bad.any().item<bool>()) return rounded;
+  const std::int64_t row = first + bad.nonzero()[0][0].item<std::int64_t>();
+  const auto value = values.masked_select(bad)[0].item<float>();  // the first in row-major order
+  require(std::isfinite(value), where, "features: row {} holds {}, expected finite values", row,
+          value);
+  detail::raise<IoError>("{}: features: row {} holds {}, beyond the range of {}", where, row, value,
+                         c10::getDtypeNames(dtype).first);
+}
+
+at::Tensor rounded_values(const at::Tensor& features, at::ScalarType dtype,
+                          const std::string& where) {
+  const at::Tensor values = features.values();
+  at::Tensor rounded = values.to(dtype);
+  const at::Tensor bad = at::isfinite(rounded).logical_not_().nonzero();
+  if (bad.numel() == 0) return rounded;
+  const std::int64_t item = bad[0][0].item<std::int64_t>();
+  const std::int64_t row = features.crow_indices().le(item).sum().item<std::int64_t>() -
+                           1;  // the last row that starts at or before it
+  detail::raise<IoError>("{}: features: row {} holds {}, beyond the range of {}", where, row,
+                         values[item].item<float>(), c10::getDtypeNames(dtype).first);
+}
+
 OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {
   constexpr mode_t kMode = 0666;
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
@@ -223,10 +250,12 @@ const FolderArray& NpyWriter::finish() {
 }
 
 NpyPlaces::NpyPlaces(const std::filesystem::path& folder, const std::string& file,
-                     at::ScalarType dtype, std::int64_t count)
+                     at::ScalarType dtype, std::int64_t count, std::optional<std::int64_t> width)
     : output_(folder / file), array_{file, dtype, {count}} {
+  if (width) array_.shape.push_back(*width);
   const std::string header = npy_header(dtype, array_.shape);
-  const std::size_t item_bytes = static_cast<std::size_t>(count) * c10::elementSize(dtype);
+  const std::size_t item_bytes =
+      static_cast<std::size_t>(items_of(array_.shape)) * c10::elementSize(dtype);
   output_.write(header.data(), header.size());
   output_.reserve(header.size(), item_bytes);
   mapped_bytes_ = header.size() + item_bytes;
@@ -243,19 +272,19 @@ NpyPlaces::~NpyPlaces() {
 
 const FolderArray& NpyPlaces::finish(std::int64_t count) {
   const std::string where = output_.path().string();
-  const std::string header = npy_header(array_.dtype, {count});
   const auto before =
       static_cast<std::size_t>(static_cast<char*>(items_) - static_cast<char*>(mapped_));
-  if (count > array_.shape[0] || header.size() != before) {
-    detail::raise<LogicError>("{}: {} of {} items", where, count, array_.shape[0]);
+  const std::int64_t room = std::exchange(array_.shape[0], count);
+  const std::string header = npy_header(array_.dtype, array_.shape);
+  if (count > room || header.size() != before) {
+    detail::raise<LogicError>("{}: {} of {} items", where, count, room);
   }
   std::memcpy(mapped_, header.data(), header.size());
-  array_.shape = {count};
   require(::msync(mapped_, mapped_bytes_, MS_SYNC) == 0, where, "writing failed: {}",
           std::strerror(errno));
   ::munmap(std::exchange(mapped_, nullptr), mapped_bytes_);
   const std::size_t bytes =
-      before + static_cast<std::size_t>(count) * c10::elementSize(array_.dtype);
+      before + static_cast<std::size_t>(items_of(array_.shape)) * c10::elementSize(array_.dtype);
   require(::ftruncate(output_.descriptor(), static_cast<off_t>(bytes)) == 0, where,
           "cannot be cut off: {}", std::strerror(errno));
   output_.close();
@@ -310,6 +339,7 @@ void write_manifest(const std::filesystem::path& folder, const FolderManifest& m
       {"num_features", manifest.num_features},
       {"num_classes", manifest.num_classes},
       {"metric", metric_name(manifest.metric)},
+      {"target", name_of(TaskTargets{}, manifest.target)},
       {"class_names", manifest.class_names},
       {"arrays", arrays},
   };

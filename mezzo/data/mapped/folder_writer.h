@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,15 @@ namespace mezzo::data {
 /// The header (magic, version, length, dict) of a .npy file in C order. dtype: one that npy_descr
 /// supports.
 std::string npy_header(at::ScalarType dtype, const std::vector<std::int64_t>& shape);
+
+/// float32 rows [n, F], rounded to `dtype`. first: the number of the first of them. Throws IoError
+/// with `where`, the row and the value if one is not finite or beyond the range.
+at::Tensor rounded_rows(const at::Tensor& values, at::ScalarType dtype, std::int64_t first,
+                        const std::string& where);
+
+/// The same of the stored values of a CSR matrix, which must be finite.
+at::Tensor rounded_values(const at::Tensor& features, at::ScalarType dtype,
+                          const std::string& where);
 
 /// A file that is being written.
 class MEZZO_API OutputFile {
@@ -65,9 +75,9 @@ class MEZZO_API NpyWriter {
 /// system can write out, and no memory of the process.
 class MEZZO_API NpyPlaces {
  public:
-  /// A vector of `count` items.
+  /// A vector of `count` items, or a matrix of as many rows of `width` items.
   NpyPlaces(const std::filesystem::path& folder, const std::string& file, at::ScalarType dtype,
-            std::int64_t count);
+            std::int64_t count, std::optional<std::int64_t> width = std::nullopt);
   ~NpyPlaces();
   NpyPlaces(const NpyPlaces&) = delete;
   NpyPlaces& operator=(const NpyPlaces&) = delete;
@@ -77,8 +87,8 @@ class MEZZO_API NpyPlaces {
   T* items() const {
     return static_cast<T*>(items_);
   }
-  /// Truncates the file after the first `count` items and closes it; items() is then invalid.
-  /// Returns the array for the manifest.
+  /// Truncates the file after the first `count` items or rows and closes it; items() is then
+  /// invalid. Returns the array for the manifest.
   const FolderArray& finish(std::int64_t count);
 
  private:

@@ -47,6 +47,9 @@ class ManifestParser {
     manifest.num_features = count(root_, "num_features");
     manifest.num_classes = count(root_, "num_classes");
     manifest.metric = metric();
+    if (root_.contains("target")) {
+      manifest.target = parse_in_file(TaskTargets{}, where_ + ": target", text(root_, "target"));
+    }
     manifest.class_names = strings_of(member(root_, "class_names"), "class_names", where_);
     manifest.part = part();
     const nlohmann::json& arrays = member(root_, "arrays");
@@ -201,6 +204,23 @@ class FolderReader {
   std::set<std::string> asked_;
 };
 
+/// What parts do not have.
+void read_folder_structure(FolderReader& reader, Dataset& dataset) {
+  const std::int64_t edges = dataset.num_edges();
+  if (reader.has("edge_weights")) {
+    dataset.edge_weights = reader.map("edge_weights", {at::kFloat}, {edges});
+  }
+  if (reader.has("edge_features")) {
+    dataset.edge_features = reader.map("edge_features", {at::kFloat}, {edges, -1});
+  }
+  if (reader.has("graph_offsets")) {
+    dataset.graph_offsets = reader.read("graph_offsets", at::kLong, {-1});
+    require(dataset.graph_offsets.numel() > 1, reader.where("graph_offsets"), "no graphs");
+  }
+  require(dataset.graph_offsets.defined() || dataset.target != TaskTarget::kGraph, reader.where(),
+          "'target' is graph, without an array 'graph_offsets'");
+}
+
 void read_folder_features(FolderReader& reader, Dataset& dataset, std::int64_t num_features) {
   const std::int64_t nodes = dataset.num_nodes;
   if (reader.has("feature_indptr")) {
@@ -225,31 +245,32 @@ void read_folder_features(FolderReader& reader, Dataset& dataset, std::int64_t n
   dataset.is_mapped = true;
 }
 
-/// num_nodes: of the whole, if the folder is a part.
-void read_folder_labels(FolderReader& reader, Dataset& dataset, std::int64_t num_nodes,
+/// num_targets: of the whole, if the folder is a part.
+void read_folder_labels(FolderReader& reader, Dataset& dataset, std::int64_t num_targets,
                         const LoadOptions& options) {
   require((dataset.num_classes > 0) == reader.has("labels"), reader.where(),
           "num_classes is {}, {} an array 'labels'", dataset.num_classes,
           reader.has("labels") ? "with" : "without");
   if (!reader.has("labels")) return;
-  const std::int64_t nodes = dataset.num_nodes;
+  const std::int64_t targets = dataset.num_targets();
+  const std::string_view target = name_of(TaskTargets{}, dataset.target);
   const bool has_columns = reader.num_dimensions("labels") == 2;
-  require(has_columns || dataset.num_classes <= most_classes(num_nodes), reader.where(),
-          "num_classes is {}, beyond any sensible number for {} nodes", dataset.num_classes,
-          num_nodes);
+  require(has_columns || dataset.num_classes <= most_classes(num_targets), reader.where(),
+          "num_classes is {}, beyond any sensible number for {} {}s", dataset.num_classes,
+          num_targets, target);
   const bool are_numbers = is_of_numbers(dataset.metric);
   dataset.labels = has_columns ? reader.read("labels", are_numbers ? at::kFloat : at::kByte,
-                                             {nodes, dataset.num_classes})
-                               : reader.read("labels", at::kLong, {nodes});
+                                             {targets, dataset.num_classes})
+                               : reader.read("labels", at::kLong, {targets});
   if (!reader.has("train_masks")) {
     require(dataset.has_label().all().item<bool>(), reader.where("labels"),
-            "some nodes have no label, and no masks exclude them");
+            "some {}s have no label, and no masks exclude them", target);
     return set_random_split(dataset, options.split_seed);
   }
-  dataset.train_masks = reader.read("train_masks", at::kBool, {nodes, -1});
+  dataset.train_masks = reader.read("train_masks", at::kBool, {targets, -1});
   const std::int64_t splits = dataset.train_masks.size(1);
-  dataset.val_masks = reader.read("val_masks", at::kBool, {nodes, splits});
-  dataset.test_masks = reader.read("test_masks", at::kBool, {nodes, splits});
+  dataset.val_masks = reader.read("val_masks", at::kBool, {targets, splits});
+  dataset.test_masks = reader.read("test_masks", at::kBool, {targets, splits});
 }
 
 DatasetPart read_folder_part(FolderReader& reader, const FolderPart& part, std::int64_t nodes) {
@@ -282,14 +303,16 @@ Dataset read_mapped_dataset(const std::filesystem::path& folder, const LoadOptio
   dataset.num_nodes = manifest.num_nodes;
   dataset.num_classes = manifest.num_classes;
   dataset.metric = manifest.metric;
+  dataset.target = manifest.target;
   dataset.class_names = manifest.class_names;
   dataset.indptr = reader.map("indptr", {at::kLong}, {manifest.num_nodes + 1});
   dataset.indices = reader.map("indices", {at::kInt, at::kLong}, {manifest.num_edges});
-  if (reader.has("edge_weights") && !manifest.part) {
-    dataset.edge_weights = reader.map("edge_weights", {at::kFloat}, {manifest.num_edges});
-  }
+  if (!manifest.part) read_folder_structure(reader, dataset);
+  require(!manifest.part || dataset.target == TaskTarget::kNode, reader.where(),
+          "it is a part, whose labels are of nodes, but 'target' is {}",
+          name_of(TaskTargets{}, dataset.target));
   read_folder_features(reader, dataset, manifest.num_features);
-  const std::int64_t whole = manifest.part ? manifest.part->num_nodes : manifest.num_nodes;
+  const std::int64_t whole = manifest.part ? manifest.part->num_nodes : dataset.num_targets();
   read_folder_labels(reader, dataset, whole, options);
   if (manifest.part) dataset.part = read_folder_part(reader, *manifest.part, dataset.num_nodes);
   reader.expect_no_others();

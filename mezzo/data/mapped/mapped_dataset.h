@@ -16,7 +16,8 @@
 /// are mapped to memory. The manifest is an object:
 ///
 ///   format "mezzo", version 1, name, num_nodes N, num_edges E, num_features F, num_classes C,
-///   metric "accuracy", "roc_auc" or "micro_f1", class_names [C] or [], and
+///   metric (a name of Metrics), class_names [C] or [], target (what has the labels: "node", the
+///   default, "edge" or "graph"), and
 ///   arrays: name -> {"file", "dtype", "shape"}; the file is in the folder.
 ///
 /// Arrays, in C order:
@@ -26,10 +27,12 @@
 ///   features         float32, bfloat16 or float16 [N, F]; bfloat16 is stored as its bits, "<u2"
 ///   or, if they are sparse: feature_indptr int64 [N + 1], feature_indices int64 [nnz] and
 ///   feature_values (dtypes as features) [nnz]
-///   labels           int64 [N], -1 for a node without a label; multi-label data: uint8 [N, C]
-///                    of 0, 1, and 255 for a missing entry; numbers: float32 [N, C]; no labels and
+///   edge_weights     float32 [E], and edge_features float32 [E, F_e], in the order of the indices
+///   graph_offsets    int64 [G + 1], of a set of graphs
+///   labels           int64 [T] for T targets, -1 without a label; multi-label data: uint8 [T, C]
+///                    of 0, 1, and 255 for a missing entry; numbers: float32 [T, C]; no labels and
 ///                    no masks if C is 0
-///   train_masks, val_masks, test_masks   bool [N, S]
+///   train_masks, val_masks, test_masks   bool [T, S]
 /// A part of a data set (write_parts) also has, in the manifest, `part`: index, num_parts, hops,
 /// num_nodes and num_edges (of the whole); and the arrays of DatasetPart:
 ///   node_ids, in_degrees, out_degrees   int64 [N]
@@ -56,6 +59,7 @@ struct FolderManifest {
   std::string name;
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
   Metric metric = Metric::kAccuracy;
+  TaskTarget target = TaskTarget::kNode;
   std::vector<std::string> class_names = {};
   std::optional<FolderPart> part = {};
   std::map<std::string, FolderArray> arrays = {};
@@ -65,10 +69,11 @@ struct FolderManifest {
 /// damaged or missing.
 MEZZO_API std::vector<std::string> files_of_manifest(const std::filesystem::path& folder);
 
-/// Reads a folder. indptr, indices and dense features are mapped to memory, the rest is read;
-/// sparse values become float32. Checks the manifest and every file's dtype and length against it;
-/// validate() checks the values, except those of dense features, which are checked when the folder
-/// is written. Labels without masks get a random split. Throws IoError with the file and the fault.
+/// Reads a folder. indptr, indices, edge weights and dense features are mapped to memory, the rest
+/// is read; sparse values become float32. Checks the manifest and every file's dtype and length
+/// against it; validate() checks the values, except those of dense features, which are checked when
+/// the folder is written. Labels without masks get a random split. Throws IoError with the file and
+/// the fault.
 MEZZO_API Dataset read_mapped_dataset(const std::filesystem::path& folder,
                                       const LoadOptions& options);
 

@@ -20,11 +20,13 @@ namespace mezzo::data {
 struct SourceHeader {
   std::string name;
   std::int64_t num_nodes = 0;
-  std::int64_t num_features = 0;  ///< 0: no features
+  std::int64_t num_features = 0;       ///< 0: no features
+  std::int64_t num_edge_features = 0;  ///< 0: none
   std::vector<std::string> class_names = {};
   Metric metric = Metric::kAccuracy;
   /// edges() may contain parallel edges, which count as one.
   bool distinct_edges = false;
+  std::vector<Task> tasks = {};  ///< Dataset::tasks; empty: that of labels()
 };
 
 /// A data set that is being read. Most formats are streamed: a conversion then needs memory for the
@@ -44,13 +46,17 @@ class MEZZO_API GraphSource {
   virtual void edges(const TakeEdges& take) = 0;
   /// float32 [E] in the order of edges(); undefined: the edges have no weights. Not streamed.
   virtual at::Tensor edge_weights() { return {}; }
+  /// Dataset::graph_offsets. Not streamed.
+  virtual at::Tensor graph_offsets() { return {}; }
   /// All rows of the features from row 0 on, in chunks below 64 MiB: float32, bfloat16 or float16
   /// [n, F], strided.
   using TakeRows = std::function<void(const at::Tensor& rows)>;
   virtual void features(const TakeRows& /*take*/) {}
+  /// The same of the edges, in the order of edges().
+  virtual void edge_features(const TakeRows& /*take*/) {}
   virtual TargetLabels labels() { return {}; }
-  /// bool [N, S] each. nullopt: the data have no split, and either every node has a label (or an
-  /// entry) or no node has.
+  /// bool [T, S] each. nullopt: the data have no split, and either every target has a label (or an
+  /// entry) or none has.
   struct Masks {
     at::Tensor train, val, test;
   };

@@ -76,8 +76,10 @@ TEST_F(NpyTargets, the_task_chooses_between_labels) {
   folder_.write("labels.npy", npy_int64({3}, {0, 1, 1}));
   EXPECT_EQ(load().task(), Task{});
   make_graphs();
-  EXPECT_THROWS(InvalidArgument, fragments("several labels", "labels.npy, graph_labels.npy"),
-                load());
+  EXPECT_THROWS(InvalidArgument, fragments("several tasks", "node-class, graph-class"), load());
+  const Dataset both = load({.labels_optional = true});
+  EXPECT_EQ(both.tasks, (std::vector<Task>{Task{}, {.target = TaskTarget::kGraph}}));
+  EXPECT_FALSE(both.labels.defined());
   const Task graphs{.target = TaskTarget::kGraph};
   EXPECT_EQ(load({.task = graphs}).task(), graphs);
   EXPECT_EQ(load({.task = Task{}}).num_targets(), 3);
