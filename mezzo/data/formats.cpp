@@ -6,7 +6,7 @@ namespace mezzo::data {
 
 extern const Format kCsvFormat, kGnnBenchmarkFormat, kGraphBoltFormat, kGraphSaintFormat,
     kHeterophilousFormat, kMappedFormat, kMatrixMarketFormat, kNpyFormat, kOgbFormat,
-    kPlanetoidFormat, kRedditFormat, kSnapFormat, kWordnetFormat;
+    kPlanetoidFormat, kRedditFormat, kSnapFormat, kTuFormat, kWordnetFormat;
 
 namespace {
 
@@ -15,7 +15,7 @@ constexpr const Format* kFormats[] = {
     &kMappedFormat,        &kNpyFormat,          &kWordnetFormat, &kPlanetoidFormat,
     &kOgbFormat,           &kGraphSaintFormat,   &kRedditFormat,  &kGraphBoltFormat,
     &kCsvFormat,           &kMatrixMarketFormat, &kSnapFormat,    &kGnnBenchmarkFormat,
-    &kHeterophilousFormat,
+    &kHeterophilousFormat, &kTuFormat,
 };
 
 bool recognises(const Format& format, const std::filesystem::path& path) {
