@@ -1,23 +1,17 @@
+#include "mezzo/data/formats/ogb.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
-#include "mezzo/data/formats.h"
-#include "mezzo/data/npy/npz.h"
-#include "mezzo/data/source/array_pieces.h"
-#include "mezzo/data/source/source_support.h"
-
 namespace mezzo::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct OgbCounts {
-  std::int64_t num_nodes = 0;
-  std::int64_t num_edges = 0;  // as stored, without inverse ones
-};
+constexpr double kLargestLabel = 9007199254740992;  // 2^53
 
 /// Whether OGB's table of data sets adds the inverse of each edge; no file records it.
 bool adds_inverse_edges(const fs::path& folder) {
@@ -25,299 +19,177 @@ bool adds_inverse_edges(const fs::path& folder) {
     std::string name = name_of_path(path);
     std::replace(name.begin(), name.end(), '-', '_');
     if (name.ends_with("_dgl") || name.ends_with("_pyg")) name.resize(name.size() - 4);
+    if (name.starts_with("ogbg_mol") || name == "ogbg_ppa") return true;
     if (name.starts_with("ogbn_")) name.erase(0, 5);
     if (name == "proteins" || name == "products") return true;
   }
   return false;
 }
 
-/// Calls `row` for each line of a csv.gz file of num_rows lines.
-void for_each_row(
-    const fs::path& path, std::int64_t num_rows, const std::function<void()>& on_lines,
-    const std::function<void(const TextLines&, std::vector<std::string_view>&)>& row) {
-  TextLines lines(path, on_lines);
-  std::string_view line;
-  std::vector<std::string_view> fields;
-  while (lines.next(line)) {
-    lines.check(lines.number() <= num_rows, "more lines than the {} that are declared", num_rows);
-    split_fields(line, Separator::kComma, fields);
-    row(lines, fields);
-  }
-  require(lines.number() == num_rows, lines.where(), "the file ends after {} lines, expected {}",
-          lines.number(), num_rows);
-}
-
-/// An OGB node-property folder: raw/{edge,num-node-list,num-edge-list,node-feat,node-label}.csv.gz,
-/// or raw/data.npz and raw/node-label.npz; split/<type>/{train,valid,test}.csv.gz. Uses the only
-/// split type, or options.split. The sets proteins and products store each edge once and get its
-/// reverse, as in OGB's loader; they are recognised by the name of the folder or of the target of a
-/// link: ogbn_products, products, ogbn_products_dgl, ogbn_products_pyg, with hyphens too. An empty
-/// or nan label is missing; several labels a node, 0 and 1, are multi-label data with ROC AUC, as
-/// in OGB. Memory: the nodes' labels and splits; the two halves of edge_index in data.npz are read
-/// side by side.
-class OgbSource : public GraphSource {
- public:
-  OgbSource(const fs::path& folder, const LoadOptions& options)
-      : folder_(folder), raw_(folder / "raw"), split_(options.split), on_lines_(options.on_lines) {}
-
-  SourceHeader header() override {
-    return {.name = name_of_path(folder_),
-            .num_nodes = counts().num_nodes,
-            .num_features = num_features(),
-            .metric = label_kind_of(labels().labels) == LabelKind::kClasses ? Metric::kRocAuc
-                                                                            : Metric::kAccuracy};
-  }
-
-  void edges(const TakeEdges& take) override {
-    const bool both = adds_inverse_edges(folder_);
-    EdgePieces pieces(take);
-    for_each_edge([&](std::int64_t src, std::int64_t dst) {
-      pieces.add(src, dst);
-      if (both) pieces.add(dst, src);
-    });
-    pieces.finish();
-  }
-
-  TargetLabels labels() override {
-    if (!labels_) labels_ = read_labels();
-    return *labels_;
-  }
-
-  std::optional<Masks> masks() override {
-    const std::optional<fs::path> folder = split_folder();
-    if (!folder) {
-      require_all_labelled(labels(), folder_.string());
-      return std::nullopt;
-    }
-    const std::int64_t num_nodes = counts().num_nodes;
-    SplitBuilder split(num_nodes);
-    read_role(*folder / "train.csv.gz", Role::kTrain, split);
-    read_role(*folder / "valid.csv.gz", Role::kVal, split);
-    read_role(*folder / "test.csv.gz", Role::kTest, split);
-    return split.masks(labels().has_label);
-  }
-
- protected:
-  virtual OgbCounts read_counts() const = 0;
-  virtual std::int64_t num_features() = 0;
-  virtual void for_each_edge(const TakeEdge& edge) = 0;
-  virtual TargetLabels read_labels() = 0;
-
-  const OgbCounts& counts() {
-    if (counts_) return *counts_;
-    const bool typed =
-        fs::exists(raw_ / "triplet-type-list.csv.gz") || fs::exists(raw_ / "edge_index_dict.npz");
-    require(!typed, folder_.string(), "graphs of several node or edge types are not read");
-    counts_ = read_counts();
-    require(counts_->num_nodes <= kMostNodes, folder_.string(), "{} nodes, expected at most 2^48",
-            counts_->num_nodes);
-    return *counts_;
-  }
-
-  std::vector<std::string> split_names() final {
-    std::vector<std::string> types;
-    if (!fs::is_directory(folder_ / "split")) return types;
-    for (const auto& entry : fs::directory_iterator(folder_ / "split")) {
-      if (fs::is_directory(entry.path())) types.push_back(entry.path().filename().string());
-    }
-    std::sort(types.begin(), types.end());
-    return types;
-  }
-
-  const fs::path& raw() const { return raw_; }
-  const std::function<void()>& on_lines() const { return on_lines_; }
-
- private:
-  /// The folder of the requested split; nullopt if the data have no split.
-  std::optional<fs::path> split_folder() {
-    const std::vector<std::string> types = split_names();
-    if (types.empty() && split_.empty()) return std::nullopt;
-    const bool known =
-        split_.empty() ? types.size() == 1 : std::count(types.begin(), types.end(), split_) > 0;
-    MEZZO_CHECK(known, "split: '{}' does not name one split of {}, which has: '{}'", split_,
-                folder_.string(), fmt::join(types, "', '"));
-    const fs::path split_folder = folder_ / "split" / (split_.empty() ? types[0] : split_);
-    require(
-        fs::exists(split_folder / "train.csv.gz") || !fs::exists(split_folder / "split_dict.pt"),
-        (split_folder / "split_dict.pt").string(),
-        "splits stored by PyTorch are not read, expected train.csv.gz and the others");
-    return split_folder;
-  }
-
-  void read_role(const fs::path& path, Role role, SplitBuilder& split) const {
-    TextLines lines(path, on_lines_);
-    std::string_view line;
-    while (lines.next(line)) {
-      split.assign(lines.integer(line), role, [&] { return lines.where(); });
-    }
-  }
-
-  fs::path folder_;
-  fs::path raw_;
-  std::string split_;
-  std::function<void()> on_lines_;
-  std::optional<OgbCounts> counts_;
-  std::optional<TargetLabels> labels_;
-};
-
-/// raw/*.csv.gz
-class OgbTextSource : public OgbSource {
- public:
-  using OgbSource::OgbSource;
-
-  void features(const TakeRows& take) override {
-    const std::int64_t width = num_features();
-    if (width == 0) return;
-    RowPieces pieces(width, take);
-    const auto read = [&](const TextLines& lines, std::vector<std::string_view>& fields) {
-      lines.check(static_cast<std::int64_t>(fields.size()) == width,
-                  "{} columns, the first line has {}", fields.size(), width);
-      float* const row = pieces.next_row();
-      for (std::size_t i = 0; i < fields.size(); ++i) row[i] = feature_of_field(lines, fields[i]);
-    };
-    for_each_row(raw() / "node-feat.csv.gz", counts().num_nodes, on_lines(), read);
-    pieces.finish();
-  }
-
- protected:
-  OgbCounts read_counts() const override {
-    return {.num_nodes = read_count("num-node-list.csv.gz"),
-            .num_edges = read_count("num-edge-list.csv.gz")};
-  }
-
-  std::int64_t num_features() override {
-    const fs::path path = raw() / "node-feat.csv.gz";
-    if (!fs::exists(path)) return 0;
-    TextLines lines(path);
-    std::string_view line;
-    require(lines.next(line), lines.where(), "the file is empty");
-    return std::count(line.begin(), line.end(), ',') + 1;
-  }
-
-  void for_each_edge(const TakeEdge& edge) override {
-    const std::int64_t num_nodes = counts().num_nodes;
-    const auto read = [&](const TextLines& lines, std::vector<std::string_view>& fields) {
-      const auto [src, dst] = edge_of_fields(lines, fields, num_nodes);
-      edge(src, dst);
-    };
-    for_each_row(raw() / "edge.csv.gz", counts().num_edges, on_lines(), read);
-  }
-
-  TargetLabels read_labels() override {
-    const fs::path path = raw() / "node-label.csv.gz";
-    std::vector<std::int64_t> values;
-    std::vector<std::uint8_t> entries;
-    std::size_t width = 0;
-    const auto read = [&](const TextLines& lines, std::vector<std::string_view>& fields) {
-      if (lines.number() == 1) width = fields.size();
-      lines.check(fields.size() == width, "{} labels, the first line has {}", fields.size(), width);
-      if (width == 1) {
-        values.push_back(label_of_field(lines, fields[0]));
-        return;
-      }
-      for (const std::string_view field : fields) {
-        const std::int64_t entry = label_of_field(lines, field);
-        lines.check(entry <= 1, "label {} among several, expected 0 or 1", entry);
-        entries.push_back(entry == kNoLabel ? kNoEntry : static_cast<std::uint8_t>(entry));
-      }
-    };
-    for_each_row(path, counts().num_nodes, on_lines(), read);
-    if (width > 1) {
-      const at::Tensor rows = at::tensor(entries, at::kByte).view({counts().num_nodes, -1});
-      return entry_labels(rows, path.string());
-    }
-    return class_labels(at::tensor(values, at::kLong), std::nullopt, path.string());
-  }
-
- private:
-  std::int64_t read_count(const char* file) const {
-    TextLines lines(raw() / file);
-    std::string_view line;
-    require(lines.next(line), lines.where(), "the file is empty");
-    const std::int64_t count = lines.integer(line);
-    lines.check(count >= 0, "the count {} is negative", count);
-    lines.check(!lines.next(line), "several graphs, expected one");
-    return count;
-  }
-};
-
-/// raw/data.npz and raw/node-label.npz
-class OgbBinarySource : public OgbSource {
- public:
-  using OgbSource::OgbSource;
-
-  void features(const TakeRows& take) override {
-    if (num_features() == 0) return;
-    take_rows_of_array(NpyStream(data(), "node_feat"), counts().num_nodes, take);
-  }
-
- protected:
-  OgbCounts read_counts() const override {
-    const NpzFile file(data());
-    return {.num_nodes = read_count(file, "num_nodes_list"),
-            .num_edges = read_count(file, "num_edges_list")};
-  }
-
-  std::int64_t num_features() override {
-    if (!NpzFile(data()).contains("node_feat")) return 0;
-    const NpyStream rows(data(), "node_feat");
-    check_feature_shape(rows.shape(), counts().num_nodes, rows.where());
-    return rows.shape()[1];
-  }
-
-  void for_each_edge(const TakeEdge& edge) override {
-    const auto open = [&] { return NpyStream(data(), "edge_index"); };
-    const NpyStream edges = open();
-    require(edges.numel() % 2 == 0 && edges.numel() / 2 == counts().num_edges, edges.where(),
-            "{} items, where num_edges_list says {} edges", edges.numel(), counts().num_edges);
-    for_each_edge_of_array(open, counts().num_nodes, edge);
-  }
-
-  TargetLabels read_labels() override {
-    const NpzFile file(raw() / "node-label.npz");
-    const std::string where = file.where("node_label");
-    at::Tensor array = file.numbers("node_label");
-    require(array.dim() <= 2 && array.dim() >= 1 && array.size(0) == counts().num_nodes, where,
-            "expected shape [{0}, 1] or [{0}, C], got {1}", counts().num_nodes, shape_text(array));
-    if (array.dim() == 2 && array.size(1) > 1) return entry_labels(array, where);
-    array = array.to(at::kDouble).reshape(-1).contiguous();
-    const auto* value = array.const_data_ptr<double>();
-    std::vector<std::int64_t> values(static_cast<std::size_t>(array.numel()), kNoLabel);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (std::isnan(value[i])) continue;
-      require(value[i] >= 0 && value[i] < kLargestLabel && value[i] == std::floor(value[i]), where,
-              "node {} has label {}, expected an integer that is at least 0", i, value[i]);
-      values[i] = static_cast<std::int64_t>(value[i]);
-    }
-    return class_labels(at::tensor(values, at::kLong), std::nullopt, where);
-  }
-
- private:
-  static constexpr double kLargestLabel = 9007199254740992;  // 2^53
-
-  fs::path data() const { return raw() / "data.npz"; }
-
-  static std::int64_t read_count(const NpzFile& file, const char* key) {
-    const at::Tensor counts = as_int64(file.numbers(key), file.where(key));
-    require(counts.numel() == 1, file.where(key), "{} graphs, expected one", counts.numel());
-    const auto count = counts.item<std::int64_t>();
-    require(count >= 0, file.where(key), "the count {} is negative", count);
-    return count;
-  }
-};
-
-std::unique_ptr<GraphSource> open_ogb(const fs::path& folder, const LoadOptions& options) {
-  if (fs::exists(folder / "raw" / "data.npz")) {
-    return std::make_unique<OgbBinarySource>(folder, options);
-  }
-  return std::make_unique<OgbTextSource>(folder, options);
+/// What labels of graphs look like.
+LabelKind kind_of_values(const at::Tensor& values) {
+  if (values.size(1) > 1) return label_kind_of_file(values);
+  const at::Tensor is_class = values.eq(values.floor()).logical_and_(values.ge(0));
+  return is_class.logical_or_(values.isnan()).all().item<bool>() ? LabelKind::kClass
+                                                                 : LabelKind::kNumbers;
 }
 
 }  // namespace
 
-extern const Format kOgbFormat = {
-    "OGB folder",
-    {"raw/edge.csv.gz", "raw/data.npz", "raw/triplet-type-list.csv.gz", "raw/edge_index_dict.npz"},
-    open_ogb};
+OgbSource::OgbSource(const fs::path& folder, const LoadOptions& options)
+    : folder_(folder),
+      raw_(folder / "raw"),
+      split_(options.split),
+      on_lines_(options.on_lines),
+      both_(adds_inverse_edges(folder)) {
+  const bool of_graphs =
+      fs::exists(raw_ / "graph-label.csv.gz") || fs::exists(raw_ / "graph-label.npz");
+  if (of_graphs) target_ = TaskTarget::kGraph;
+  if (options.task && options.task->target == target_) kind_ = options.task->labels;
+}
+
+SourceHeader OgbSource::header() {
+  const TargetLabels& read = targets();
+  const LabelKind kind = label_kind_of(read.labels);
+  const bool is_binary = is_set() && kind == LabelKind::kClass && read.num_classes == 2;
+  return {
+      .name = name_of_path(folder_),
+      .num_nodes = counts().num_nodes,
+      .num_features = num_features(TaskTarget::kNode),
+      .num_edge_features = counts().num_edges > 0 ? num_features(TaskTarget::kEdge) : 0,
+      .metric = is_binary || kind == LabelKind::kClasses ? Metric::kRocAuc : usual_metric(kind)};
+}
+
+void OgbSource::edges(const TakeEdges& take) {
+  EdgePieces pieces(take);
+  for_each_edge([&](std::int64_t src, std::int64_t dst) {
+    pieces.add(src, dst);
+    if (both_) pieces.add(dst, src);
+  });
+  pieces.finish();
+}
+
+at::Tensor OgbSource::graph_offsets() {
+  if (!is_set()) return {};
+  const at::Tensor sizes = at::tensor(counts().nodes, at::kLong);
+  return at::cat({at::zeros({1}, at::kLong), sizes.cumsum(0)});
+}
+
+void OgbSource::edge_features(const TakeRows& take) {
+  take_features(TaskTarget::kEdge,
+                [&](const at::Tensor& rows) { take(both_ ? rows.repeat_interleave(2, 0) : rows); });
+}
+
+std::optional<GraphSource::Masks> OgbSource::masks() {
+  const std::optional<fs::path> folder = split_folder();
+  if (!folder) {
+    require_all_labelled(targets(), folder_.string());
+    return std::nullopt;
+  }
+  SplitBuilder split(num_targets(), target_);
+  read_role(*folder / "train.csv.gz", Role::kTrain, split);
+  read_role(*folder / "valid.csv.gz", Role::kVal, split);
+  read_role(*folder / "test.csv.gz", Role::kTest, split);
+  return split.masks(targets().has_label);
+}
+
+const OgbCounts& OgbSource::counts() {
+  if (counts_) return *counts_;
+  const bool typed =
+      fs::exists(raw_ / "triplet-type-list.csv.gz") || fs::exists(raw_ / "edge_index_dict.npz");
+  require(!typed, folder_.string(), "graphs of several node or edge types are not read");
+  OgbCounts counts = read_counts();
+  const std::string where = folder_.string();
+  require(is_set() || counts.num_graphs() == 1, where,
+          "{} graphs, expected one because the labels are of nodes", counts.num_graphs());
+  require(counts.nodes.size() == counts.edges.size() && !counts.nodes.empty(), where,
+          "num-node-list has {} graphs, num-edge-list {}", counts.nodes.size(),
+          counts.edges.size());
+  counts.num_nodes = total(counts.nodes, "nodes");
+  counts.num_edges = total(counts.edges, "edges");
+  counts_ = std::move(counts);
+  return *counts_;
+}
+
+std::vector<std::string> OgbSource::split_names() {
+  std::vector<std::string> types;
+  if (!fs::is_directory(folder_ / "split")) return types;
+  for (const auto& entry : fs::directory_iterator(folder_ / "split")) {
+    if (fs::is_directory(entry.path())) types.push_back(entry.path().filename().string());
+  }
+  std::sort(types.begin(), types.end());
+  return types;
+}
+
+fs::path OgbSource::raw_file(TaskTarget of, const char* name) const {
+  return raw_ / fmt::format("{}-{}", name_of(TaskTargets{}, of), name);
+}
+
+std::optional<LabelKind> OgbSource::label_kind(std::int64_t columns) const {
+  if (kind_ || is_set()) return kind_;
+  return columns > 1 ? LabelKind::kClasses : LabelKind::kClass;
+}
+
+std::int64_t OgbSource::total(const std::vector<std::int64_t>& counts, const char* what) const {
+  std::int64_t sum = 0;
+  for (const std::int64_t count : counts) {
+    if (sum <= kMostNodes) sum += std::min(count, kMostNodes + 1);
+  }
+  require(sum <= kMostNodes, folder_.string(), "{} {}, expected at most 2^48", sum, what);
+  return sum;
+}
+
+const TargetLabels& OgbSource::targets() {
+  if (!labels_) labels_ = read_labels();
+  return *labels_;
+}
+
+TargetLabels OgbSource::read_labels() {
+  const auto [values, where] = label_values();
+  switch (label_kind(values.size(1)).value_or(kind_of_values(values))) {
+    case LabelKind::kClass:
+      break;
+    case LabelKind::kClasses:
+      return entry_labels(values, where, target_);
+    case LabelKind::kNumbers:
+      return number_labels(values, where, target_);
+  }
+  const at::Tensor known = values.isnan().logical_not_();
+  const at::Tensor bad = values.ge(0)
+                             .logical_and_(values.lt(kLargestLabel))
+                             .logical_and_(values.eq(values.floor()))
+                             .logical_not_()
+                             .logical_and_(known)
+                             .nonzero();
+  if (bad.size(0) > 0) {
+    const auto row = bad[0][0].item<std::int64_t>();
+    detail::raise<IoError>("{}: {} {} has label {}, expected an integer that is at least 0", where,
+                           name_of(TaskTargets{}, target_), row, values[row][0].item<double>());
+  }
+  return class_labels(values.nan_to_num(static_cast<double>(kNoLabel)).to(at::kLong), std::nullopt,
+                      where, target_);
+}
+
+std::optional<fs::path> OgbSource::split_folder() {
+  const std::vector<std::string> types = split_names();
+  if (types.empty() && split_.empty()) return std::nullopt;
+  const bool known =
+      split_.empty() ? types.size() == 1 : std::count(types.begin(), types.end(), split_) > 0;
+  MEZZO_CHECK(known, "split: '{}' does not name one split of {}, which has: '{}'", split_,
+              folder_.string(), fmt::join(types, "', '"));
+  const fs::path split_folder = folder_ / "split" / (split_.empty() ? types[0] : split_);
+  require(fs::exists(split_folder / "train.csv.gz") || !fs::exists(split_folder / "split_dict.pt"),
+          (split_folder / "split_dict.pt").string(),
+          "splits stored by PyTorch are not read, expected train.csv.gz and the others");
+  return split_folder;
+}
+
+void OgbSource::read_role(const fs::path& path, Role role, SplitBuilder& split) const {
+  TextLines lines(path, on_lines_);
+  std::string_view line;
+  while (lines.next(line)) {
+    split.assign(lines.integer(line), role, [&] { return lines.where(); });
+  }
+}
 
 }  // namespace mezzo::data

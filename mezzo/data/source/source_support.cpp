@@ -217,18 +217,19 @@ GraphSource::Masks SplitBuilder::masks(const at::Tensor& has_label) const {
   return {.train = mask(Role::kTrain), .val = mask(Role::kVal), .test = mask(Role::kTest)};
 }
 
-void SplitBuilder::refuse(std::int64_t node, const std::string& where) const {
+void SplitBuilder::refuse(std::int64_t id, const std::string& where) const {
   const auto count = static_cast<std::int64_t>(roles_.size());
-  require(node >= 0 && node < count, where, "node {} is outside [0, {})", node, count);
-  detail::raise<IoError>("{}: node {} is already in the split, as {}", where, node,
-                         role_name(roles_[static_cast<std::size_t>(node)]));
+  const std::string_view target = name_of(TaskTargets{}, of_);
+  require(id >= 0 && id < count, where, "{} {} is outside [0, {})", target, id, count);
+  detail::raise<IoError>("{}: {} {} is already in the split, as {}", where, target, id,
+                         role_name(roles_[static_cast<std::size_t>(id)]));
 }
 
 void require_all_labelled(const TargetLabels& labels, const std::string& where) {
   if (labels.num_classes == 0 || labels.has_label.all().item<bool>()) return;
   const at::Tensor without = labels.has_label.logical_not().nonzero();
-  detail::raise<IoError>("{}: node {} has no label, and no split excludes it", where,
-                         without[0][0].item<std::int64_t>());
+  detail::raise<IoError>("{}: {} {} has no label, and no split excludes it", where,
+                         name_of(TaskTargets{}, labels.target), without[0][0].item<std::int64_t>());
 }
 
 }  // namespace mezzo::data

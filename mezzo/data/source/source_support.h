@@ -145,33 +145,35 @@ float feature_of_field(const TextLines& lines, std::string_view field);
 
 enum class Role : std::uint8_t { kNone, kTrain, kVal, kTest };
 
-/// The split of a data set, built node by node.
+/// The split of a data set, built target by target.
 class SplitBuilder {
  public:
-  explicit SplitBuilder(std::int64_t num_nodes) : roles_(static_cast<std::size_t>(num_nodes)) {}
+  explicit SplitBuilder(std::int64_t num_targets, TaskTarget of = TaskTarget::kNode)
+      : roles_(static_cast<std::size_t>(num_targets)), of_(of) {}
 
-  /// Sets the role of a node. Throws IoError "<where()>: ..." if the id is out of range or the node
-  /// already has a role.
+  /// Sets the role of a target. Throws IoError "<where()>: ..." if the id is out of range or has a
+  /// role already.
   template <class Where>
-  void assign(std::int64_t node, Role role, Where&& where) {
-    if (node < 0 || node >= static_cast<std::int64_t>(roles_.size()) ||
-        roles_[static_cast<std::size_t>(node)] != Role::kNone) [[unlikely]] {
-      refuse(node, where());
+  void assign(std::int64_t id, Role role, Where&& where) {
+    if (id < 0 || id >= static_cast<std::int64_t>(roles_.size()) ||
+        roles_[static_cast<std::size_t>(id)] != Role::kNone) [[unlikely]] {
+      refuse(id, where());
     }
-    roles_[static_cast<std::size_t>(node)] = role;
+    roles_[static_cast<std::size_t>(id)] = role;
   }
 
-  /// The masks, without the nodes that have no label.
+  /// The masks, without the targets that have no label.
   GraphSource::Masks masks(const at::Tensor& has_label) const;
 
  private:
-  [[noreturn]] void refuse(std::int64_t node, const std::string& where) const;
+  [[noreturn]] void refuse(std::int64_t id, const std::string& where) const;
 
   std::vector<Role> roles_;
+  TaskTarget of_;
 };
 
-/// Throws IoError if a node has no label. For data without a split: the random split uses
-/// every node.
+/// Throws IoError if a target has no label. For data without a split: the random split uses
+/// every target.
 void require_all_labelled(const TargetLabels& labels, const std::string& where);
 
 }  // namespace mezzo::data

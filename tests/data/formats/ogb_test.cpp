@@ -116,8 +116,8 @@ TEST_F(OgbFolder, faults_of_text_files_are_io_errors_with_their_line) {
   const auto bad = [&](const std::string& file, const std::string& text, const std::string& fault) {
     return refused(file + ".csv.gz", gzip(text), {file + ".csv.gz:", fault});
   };
-  EXPECT_TRUE(bad("raw/num-node-list", "4\n5\n", "several graphs"));
   EXPECT_TRUE(bad("raw/num-node-list", "four\n", "'four' is not an integer"));
+  EXPECT_TRUE(refused("raw/num-node-list.csv.gz", gzip("4\n5\n"), {"2 graphs, expected one"}));
   EXPECT_TRUE(refused("raw/num-edge-list.csv.gz", gzip("2\n"), {"edge.csv.gz:3: more lines"}));
   EXPECT_TRUE(bad("raw/edge", "0,1\n2,1\n", "2: the file ends after 2 lines, expected 3"));
   EXPECT_TRUE(bad("raw/edge", "0,1\n2,1\n3,3\n0,0\n", "4: more lines than the 3"));
@@ -145,6 +145,108 @@ TEST_F(OgbFolder, graphs_of_several_types_and_splits_of_pytorch_are_refused) {
   EXPECT_THROWS(IoError, fragments("split_dict.pt", "not read"), read());
   write("raw/triplet-type-list.csv.gz", "");
   EXPECT_THROWS(IoError, "several node or edge types", read());
+}
+
+TEST_F(OgbFolder, edges_may_have_features) {
+  write("raw/edge-feat.csv.gz", gzip("1,0.5\n2,-1\n3,0\n"));
+  EXPECT_EQ(floats_of(read().edge_features), (std::vector<float>{1, 0.5F, 2, -1, 3, 0}));
+  EXPECT_TRUE(refused("raw/edge-feat.csv.gz", gzip("1\n2\n"), {"edge-feat", "after 2 lines"}));
+  EXPECT_TRUE(refused("raw/edge-feat.csv.gz", gzip("1\n2\nx\n"), {"edge-feat.csv.gz:3: 'x'"}));
+  std::filesystem::rename(root(), folder_.path("products"));
+  EXPECT_EQ(floats_of(read_source(folder_.path("products")).edge_features),
+            (std::vector<float>{1, 0.5F, 1, 0.5F, 2, -1, 2, -1, 3, 0, 3, 0}));
+}
+
+/// Graphs of two, one and three nodes, the second without edges.
+class OgbGraphs : public SourceFolder {
+ protected:
+  OgbGraphs() { write_text("set"); }
+
+  void write_text(const std::string& name) const {
+    const auto packed = [&](const std::string& file, const std::string& text) {
+      folder_.write(name + "/" + file + ".csv.gz", gzip(text));
+    };
+    packed("raw/num-node-list", "2\n1\n3\n");
+    packed("raw/num-edge-list", "1\n0\n2\n");
+    packed("raw/edge", "0,1\n2,0\n1,1\n");
+    packed("raw/node-feat", "1\n2\n3\n4\n5\n6\n");
+    packed("raw/edge-feat", "7\n8\n9\n");
+    packed("raw/graph-label", "1\n0\n1\n");
+    packed("split/scaffold/train", "2\n");
+    packed("split/scaffold/valid", "0\n");
+    packed("split/scaffold/test", "1\n");
+  }
+};
+
+TEST_F(OgbGraphs, are_one_graph_with_offsets) {
+  const Dataset data = read();
+  EXPECT_EQ(name_of(Tasks{}, data.task()), "graph-class");
+  EXPECT_EQ(data.metric, Metric::kRocAuc);
+  EXPECT_EQ(integers_of(data.graph_offsets), (std::vector<std::int64_t>{0, 2, 3, 6}));
+  EXPECT_EQ(edges_of(data), (Edges{{0, 1}, {5, 3}, {4, 4}}));
+  EXPECT_EQ(floats_of(data.edge_features), (std::vector<float>{7, 8, 9}));
+  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{1, 0, 1}));
+  EXPECT_EQ(integers_of(data.train_masks), (std::vector<std::int64_t>{0, 0, 1}));
+  EXPECT_EQ(integers_of(data.test_masks), (std::vector<std::int64_t>{0, 1, 0}));
+  write_text("ogbg_molx");  // molecules hold each edge once
+  EXPECT_EQ(read_source(folder_.path("ogbg_molx")).num_edges(), 6);
+}
+
+TEST_F(OgbGraphs, labels_may_be_numbers_or_of_several_classes) {
+  write("raw/graph-label.csv.gz", gzip("0.5\n-2\n\n"));
+  EXPECT_EQ(name_of(Tasks{}, read().task()), "graph-regression");
+  EXPECT_EQ(floats_of(read().labels.nan_to_num(9)), (std::vector<float>{0.5F, -2, 9}));
+  write("raw/graph-label.csv.gz", gzip("1,\n0,1\nnan,0\n"));
+  EXPECT_EQ(name_of(Tasks{}, read().task()), "graph-classes");
+  EXPECT_EQ(integers_of(read().labels), (std::vector<std::int64_t>{1, 255, 0, 1, 255, 0}));
+  write("raw/graph-label.csv.gz", gzip("1\n2\n3\n"));
+  EXPECT_EQ(read().metric, Metric::kAccuracy);
+  const Task numbers{.target = TaskTarget::kGraph, .labels = LabelKind::kNumbers};
+  EXPECT_EQ(read({.task = numbers}).task(), numbers);
+}
+
+TEST_F(OgbGraphs, faults_are_io_errors) {
+  const auto bad = [&](const std::string& file, const std::string& text, const std::string& fault) {
+    return refused(file + ".csv.gz", gzip(text), {fault});
+  };
+  EXPECT_TRUE(bad("raw/num-node-list", "2\n1\n", "2 graphs, num-edge-list 3"));
+  EXPECT_TRUE(bad("raw/num-node-list", "2\n-1\n5\n", "num-node-list.csv.gz:2: the count -1"));
+  EXPECT_TRUE(bad("raw/num-node-list", "2\n1\n2\n", "node-feat.csv.gz:6: more lines than the 5"));
+  EXPECT_TRUE(bad("raw/num-node-list", "9223372036854775807\n9223372036854775807\n3\n", "2^48"));
+  EXPECT_TRUE(bad("raw/num-edge-list", "0\n1\n2\n", "edge.csv.gz:1: edge from 0 to 1, outside"));
+  EXPECT_TRUE(bad("raw/num-edge-list", "", "the file is empty"));
+  EXPECT_TRUE(
+      bad("raw/edge", "0,1\n3,0\n1,1\n", "edge.csv.gz:2: edge from 3 to 0, outside [0, 3)"));
+  EXPECT_TRUE(bad("raw/edge-feat", "7\n8\n", "ends after 2 lines, expected 3"));
+  EXPECT_TRUE(bad("raw/graph-label", "1\n0\n", "ends after 2 lines, expected 3"));
+  EXPECT_TRUE(bad("raw/graph-label", "1\n0\ninf\n", "graph 2 has inf"));
+  EXPECT_TRUE(bad("split/scaffold/train", "3\n", "train.csv.gz:1: graph 3 is outside [0, 3)"));
+  EXPECT_TRUE(bad("split/scaffold/valid", "2\n", "graph 2 is already in the split, as train"));
+  const std::string packed = gzip("1\n0\n1\n");
+  EXPECT_TRUE(refused("raw/graph-label.csv.gz", packed.substr(0, packed.size() - 3),
+                      {"graph-label.csv.gz", "truncated"}));
+}
+
+TEST_F(OgbGraphs, the_binary_form_is_read_too) {
+  const Dataset text = read();
+  const auto arrays = [](const std::vector<std::int64_t>& edges) {
+    return zip_bytes({{"edge_index.npy", npy_int64({2, 3}, edges), 8},
+                      {"node_feat.npy", npy_float32({6, 1}, {1, 2, 3, 4, 5, 6}), 8},
+                      {"edge_feat.npy", npy_float32({3, 1}, {7, 8, 9}), 8},
+                      {"num_nodes_list.npy", npy_int64({3}, {2, 1, 3})},
+                      {"num_edges_list.npy", npy_int64({3}, {1, 0, 2})}});
+  };
+  folder_.remove("set/raw");
+  write("raw/data.npz", arrays({0, 2, 1, 1, 0, 1}));
+  write("raw/graph-label.npz", npz_bytes({{"graph_label", npy_int64({3, 1}, {1, 0, 1})}}));
+  const Dataset data = read();
+  EXPECT_EQ(edges_of(data), edges_of(text));
+  EXPECT_TRUE(at::equal(data.graph_offsets, text.graph_offsets));
+  EXPECT_TRUE(at::equal(data.edge_features, text.edge_features));
+  EXPECT_TRUE(at::equal(data.labels, text.labels));
+  EXPECT_TRUE(at::equal(data.train_masks, text.train_masks));
+  EXPECT_TRUE(
+      refused("raw/data.npz", arrays({2, 2, 1, 1, 0, 1}), {"edge_index", "outside [0, 2)"}));
 }
 
 class OgbBinaryFolder : public SourceFolder {
