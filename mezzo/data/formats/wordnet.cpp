@@ -34,6 +34,38 @@ constexpr std::array<std::string_view, 45> kLexicographerFiles = {
     "verb.perception",  "verb.possession",    "verb.social",
     "verb.stative",     "verb.weather",       "adj.ppl"};
 
+/// The types of pointers, by their symbols in the files, with the names of wninput(5WN).
+struct PointerType {
+  std::string_view symbol, name;
+};
+
+constexpr std::array<PointerType, 26> kPointerTypes = {{{"!", "antonym"},
+                                                        {"@", "hypernym"},
+                                                        {"@i", "instance hypernym"},
+                                                        {"~", "hyponym"},
+                                                        {"~i", "instance hyponym"},
+                                                        {"#m", "member holonym"},
+                                                        {"#s", "substance holonym"},
+                                                        {"#p", "part holonym"},
+                                                        {"%m", "member meronym"},
+                                                        {"%s", "substance meronym"},
+                                                        {"%p", "part meronym"},
+                                                        {"=", "attribute"},
+                                                        {"+", "derivationally related form"},
+                                                        {";c", "domain topic"},
+                                                        {"-c", "member of domain topic"},
+                                                        {";r", "domain region"},
+                                                        {"-r", "member of domain region"},
+                                                        {";u", "domain usage"},
+                                                        {"-u", "member of domain usage"},
+                                                        {"*", "entailment"},
+                                                        {">", "cause"},
+                                                        {"^", "also see"},
+                                                        {"$", "verb group"},
+                                                        {"&", "similar to"},
+                                                        {"<", "participle of verb"},
+                                                        {"\\", "pertainym"}}};
+
 /// A part of speech: its file, and its letters in lines and pointers.
 struct PartOfSpeech {
   std::string_view name;
@@ -45,6 +77,7 @@ constexpr std::array<PartOfSpeech, 4> kParts = {
 
 struct Pointer {
   std::int64_t node;
+  std::int64_t type;  // of kPointerTypes
   std::size_t part;
   std::int64_t offset;
 };
@@ -62,6 +95,13 @@ std::size_t part_of(std::string_view letter, const std::string& where) {
     if (letter.size() == 1 && kParts[i].letters.find(letter) != std::string_view::npos) return i;
   }
   detail::raise<IoError>("{}: a part of speech other than n, v, a, s and r", where);
+}
+
+std::int64_t pointer_type_of(std::string_view symbol, const std::string& where) {
+  const auto* const type = std::find_if(kPointerTypes.begin(), kPointerTypes.end(),
+                                        [&](const auto& one) { return one.symbol == symbol; });
+  require(type != kPointerTypes.end(), where, "a pointer of the unknown type '{}'", symbol);
+  return type - kPointerTypes.begin();
 }
 
 /// Reads the fields of one line from the left.
@@ -125,11 +165,11 @@ void parse_line(std::string_view line, std::size_t part, LineReader& reader, Syn
   const auto node = static_cast<std::int64_t>(synsets.labels.size());
   const std::int64_t num_pointers = reader.number(10);
   for (std::int64_t i = 0; i < num_pointers; ++i) {
-    reader.field();  // the type of the pointer
+    const std::int64_t type = pointer_type_of(reader.field(), reader.where());
     const std::int64_t target = reader.number(10);
     const std::size_t target_part = part_of(reader.field(), reader.where());
     reader.field();  // which words it joins
-    synsets.pointers.push_back({node, target_part, target});
+    synsets.pointers.push_back({node, type, target_part, target});
   }
   offsets.push_back(offset);
   synsets.labels.push_back(label);
@@ -261,12 +301,41 @@ at::Tensor bag_of_words(const std::vector<std::string_view>& glosses, const std:
                   at::tensor(values, at::kFloat), where);
 }
 
+/// Labels of nodes: the lexicographer files. Edges: pointers of all types, undirected.
+void set_lexicographer_files(const Synsets& synsets, const std::string& where, Dataset& dataset) {
+  dataset.class_names.assign(kLexicographerFiles.begin(), kLexicographerFiles.end());
+  set_labels(dataset, class_labels(at::tensor(synsets.labels, at::kLong),
+                                   static_cast<std::int64_t>(dataset.class_names.size()), where));
+  set_undirected_edges(dataset, resolve_pointers(synsets, where), where);
+}
+
+/// Labels of edges: the types of pointers. Edges: every pointer, from its synset to the other.
+void set_pointer_types(const Synsets& synsets, const std::string& where, Dataset& dataset) {
+  std::vector<std::int64_t> src, dst, types;
+  for (const auto& [from, to] : resolve_pointers(synsets, where)) {
+    src.push_back(from);
+    dst.push_back(to);
+  }
+  for (const Pointer& pointer : synsets.pointers) types.push_back(pointer.type);
+  for (const PointerType& type : kPointerTypes) dataset.class_names.emplace_back(type.name);
+  const TargetLabels labels =
+      class_labels(at::tensor(types, at::kLong), static_cast<std::int64_t>(kPointerTypes.size()),
+                   where, TaskTarget::kEdge);
+  dataset.num_nodes = static_cast<std::int64_t>(synsets.labels.size());
+  dataset.src = at::tensor(src, at::kLong);
+  dataset.dst = at::tensor(dst, at::kLong);
+  dataset.target = labels.target;
+  dataset.labels = labels.labels;
+  dataset.num_classes = labels.num_classes;
+}
+
 /// WordNet's data.noun, data.verb, data.adj and data.adv. Nodes: synsets, file by file, in the
-/// order of the files. Edges: pointers of all types, undirected. Labels: the 45 lexicographer
-/// files. Features: how often the gloss (definitions and examples) has each word; a word is a
-/// maximal run of the letters a to z after lower-casing, and counts if at least ten glosses have
-/// it; columns in alphabetical order. The reference configuration divides rows by their sums
-/// (LoadOptions::normalize_features). A random split.
+/// order of the files. Labels: the 45 lexicographer files of the synsets, with undirected edges; or
+/// if the task has edges the 26 types of the pointers, which are then the edges. Features: how
+/// often the gloss (definitions and examples) has each word; a word is a maximal run of the letters
+/// a to z after lower-casing, and counts if at least ten glosses have it; columns in alphabetical
+/// order. The reference configuration divides rows by their sums (LoadOptions::normalize_features).
+/// A random split.
 Dataset read_wordnet(const fs::path& folder, const LoadOptions& options) {
   refuse_named_split(options, "wordnet");
   std::array<std::string, kParts.size()> files;
@@ -278,11 +347,9 @@ Dataset read_wordnet(const fs::path& folder, const LoadOptions& options) {
   }
   Dataset dataset;
   dataset.name = "wordnet";
-  set_labels(dataset,
-             class_labels(at::tensor(synsets.labels, at::kLong),
-                          static_cast<std::int64_t>(kLexicographerFiles.size()), folder.string()));
-  dataset.class_names.assign(kLexicographerFiles.begin(), kLexicographerFiles.end());
-  set_undirected_edges(dataset, resolve_pointers(synsets, folder.string()), folder.string());
+  dataset.tasks = {Task{}, {.target = TaskTarget::kEdge}};
+  const bool of_edges = options.task && options.task->target == TaskTarget::kEdge;
+  (of_edges ? set_pointer_types : set_lexicographer_files)(synsets, folder.string(), dataset);
   dataset.features = bag_of_words(synsets.glosses, folder.string());
   set_random_split(dataset, options.split_seed);
   return dataset;

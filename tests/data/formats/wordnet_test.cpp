@@ -84,6 +84,27 @@ TEST_F(WordNet, synsets_pointers_and_lexicographer_files_become_a_graph) {
   EXPECT_TRUE(at::equal(data.labels.slice(0, 8), at::tensor({3, 29, 0, 44, 2}, at::kLong)));
 }
 
+TEST_F(WordNet, pointers_are_edges_with_classes_if_the_task_has_edges) {
+  const Task edges{.target = TaskTarget::kEdge};
+  EXPECT_EQ(load_dataset(folder_.path()).tasks, (std::vector<Task>{Task{}, edges}));
+  const Dataset data = load_dataset(folder_.path(), {.task = edges});
+  EXPECT_EQ(data.task(), edges);
+  EXPECT_EQ(data.num_nodes, 13);
+  EXPECT_EQ(data.num_classes, 26);
+  // Nine nouns (one of them twice from the verb), then the adjectives; none is added or removed.
+  EXPECT_TRUE(
+      at::equal(data.src, at::tensor({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11}, at::kLong)));
+  EXPECT_TRUE(at::equal(data.dst.slice(0, 8), at::tensor({0, 0, 9, 11, 10}, at::kLong)));
+  const auto name = [&](int edge) {
+    return data.class_names[static_cast<std::size_t>(data.labels[edge].item<std::int64_t>())];
+  };
+  EXPECT_EQ(name(0), "hypernym");
+  EXPECT_EQ(name(9), "derivationally related form");
+  EXPECT_EQ(name(11), "similar to");
+  EXPECT_TRUE(adverb_refused("00000010 02 r 01 well 0 001 ? 00000010 n 0101 | well",
+                             "a pointer of the unknown type '?'"));
+}
+
 TEST_F(WordNet, words_of_ten_glosses_are_counted_in_alphabetical_columns) {
   // "common" is in 11 glosses; "a", "thing" and "x" in nine: with one more noun they count too.
   const Dataset data = load_dataset(folder_.path());
@@ -192,6 +213,10 @@ TEST(WordNetOfDebian, has_the_known_counts) {
   const at::Tensor degrees = data.src.bincount({}, data.num_nodes);
   EXPECT_EQ(degrees.max().item<std::int64_t>(), 674);
   EXPECT_EQ(degrees.eq(0).sum().item<std::int64_t>(), 1'009);
+  const Dataset pointers = load_dataset("wordnet", {.task = Task{.target = TaskTarget::kEdge}});
+  EXPECT_EQ(pointers.num_edges(), 377'592);
+  EXPECT_EQ(pointers.labels.bincount().numel(), 26);
+  EXPECT_EQ(pointers.labels.bincount().min().item<std::int64_t>(), 73);
 }
 
 }  // namespace
