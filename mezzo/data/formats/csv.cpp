@@ -7,33 +7,19 @@
 
 #include "mezzo/data/formats.h"
 #include "mezzo/data/source/csv_columns.h"
+#include "mezzo/data/source/csv_labels.h"
 #include "mezzo/data/source/node_ids.h"
 #include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {
 namespace {
 
-/// The columns of nodes.csv except the features.
+/// The nodes, and what their labels are.
 struct NodeTable {
   NodeIds rank;
-  bool ascending = false;  // the lines are in the order of the ids
-  TargetLabels labels = {};
-  std::vector<std::string> class_names = {};  // if the labels are words
-  std::optional<GraphSource::Masks> masks = {};
+  bool ascending = false;  // the lines of nodes.csv are in the order of the ids
+  LabelCells cells = {};
 };
-
-Role role_of_field(const TextLines& lines, std::string_view field) {
-  if (field.empty()) return Role::kNone;
-  if (field == "train") return Role::kTrain;
-  if (field == "val" || field == "valid") return Role::kVal;
-  lines.check(field == "test", "split '{}', expected train, val, valid, test or nothing", field);
-  return Role::kTest;
-}
-
-/// Whether a cell has no value, as pandas and R write it.
-bool is_missing(std::string_view cell) {
-  return cell.empty() || cell == "NA" || cell == "nan" || cell == "NaN";
-}
 
 /// The ids of nodes.csv, in the order of its lines.
 template <class Id>
@@ -48,11 +34,12 @@ NodeIds distinct_ids(std::vector<Id> ids, bool& ascending, const std::string& wh
 
 /// A folder with edges.csv (two columns of node ids; a header unless its first line has integers
 /// only) and, unless the graph has no node data, nodes.csv (either may be a .csv.gz): a header with
-/// the columns id, label and perhaps split, the others are features; then a line a node, in any
-/// order. See csv_columns.h. Nodes are numbered by ascending id. Ids: integers, or words if one is
-/// no integer. label: an integer or is_missing(), words if one is no number, which are numbered in
-/// the order of their bytes, or numbers if one is no integer or the task says so; if all are
-/// missing, the data have no labels. split: train, val (or
+/// the column id and perhaps label and split, the others are features; then a line a node, in any
+/// order. If edges.csv has a column of labels, or the task is one of edges, it may have a split and
+/// features too; else nodes.csv must have one. See csv_columns.h. Nodes are numbered by ascending
+/// id. Ids: integers, or words if one is no integer. label: an integer or is_missing(), words if
+/// one is no number, which are numbered in the order of their bytes, or numbers if one is no
+/// integer or the task says so; if all are missing, the data have no labels. split: train, val (or
 /// valid), test or empty. Edges are taken as they are. Memory: the ids, labels and splits. If the
 /// lines are not in id order, features() reads the file once per chunk.
 class CsvSource : public GraphSource {
@@ -66,19 +53,24 @@ class CsvSource : public GraphSource {
         task_(options.task),
         on_lines_(options.on_lines) {
     refuse_named_split(options, folder.string());
+    TextLines lines(edges_);
+    has_edge_labels_ = has_label_column(first_line(lines), names_);
+    edges_are_targets_ = has_edge_labels_ || (task_ && task_->target == TaskTarget::kEdge);
   }
 
   SourceHeader header() override {
-    std::int64_t num_features = 0;
+    std::size_t num_features = 0;
     if (has_nodes_) {
       TextLines lines(nodes_);
-      num_features = read_header(lines).num_features();
+      num_features = read_header(lines).features.size();
     }
     return {.name = name_of_path(folder_),
             .num_nodes = table().rank.size(),
-            .num_features = num_features,
-            .class_names = table().class_names,
-            .metric = usual_metric(label_kind_of(table().labels.labels))};
+            .num_features = static_cast<std::int64_t>(num_features),
+            .num_edge_features = num_edge_features(),
+            .class_names = choice().read.class_names,
+            .metric = usual_metric(label_kind_of(choice().read.labels.labels)),
+            .tasks = choice().tasks};
   }
 
   void edges(const TakeEdges& take) override {
@@ -117,8 +109,23 @@ class CsvSource : public GraphSource {
     }
   }
 
-  TargetLabels labels() override { return table().labels; }
-  std::optional<Masks> masks() override { return table().masks; }
+  void edge_features(const TakeRows& take) override {
+    const std::int64_t width = num_edge_features();
+    if (width == 0) return;
+    RowPieces pieces(width, take);
+    for_each_edge_line(
+        [&](const TextLines& lines, const EdgeColumns& columns, const Fields& fields) {
+          read_features(lines, columns.features, fields, width, pieces.next_row());
+        });
+    pieces.finish();
+  }
+
+  TargetLabels labels() override {
+    TargetLabels labels = choice().read.labels;
+    labels.target = choice().target;
+    return labels;
+  }
+  std::optional<Masks> masks() override { return choice().read.masks; }
 
  private:
   /// Calls edge(lines, src, dst) for each line of edges.csv below its header.
@@ -128,6 +135,22 @@ class CsvSource : public GraphSource {
         [&](const TextLines& lines, const EdgeColumns& columns, const Fields& fields) {
           edge(lines, fields[columns.src], fields[columns.dst]);
         });
+  }
+
+  /// The first line that is not empty; empty without one.
+  static std::string_view first_line(TextLines& lines) {
+    std::string_view line;
+    while (lines.next(line) && line.empty()) {
+    }
+    return line;
+  }
+
+  std::int64_t num_edge_features() const {
+    if (!edges_are_targets_) return 0;
+    TextLines lines(edges_);
+    const std::string_view line = first_line(lines);
+    if (line.empty()) return 0;
+    return static_cast<std::int64_t>(edge_columns(lines, line, names_, true).features.size());
   }
 
   /// The same with row(lines, columns, fields).
@@ -140,7 +163,7 @@ class CsvSource : public GraphSource {
     while (lines.next(line)) {
       if (line.empty()) continue;
       if (!columns) {
-        columns = edge_columns(lines, line, names_);
+        columns = edge_columns(lines, line, names_, edges_are_targets_);
         if (columns->has_header) continue;
       }
       split_csv(line, columns->separator, fields);
@@ -154,7 +177,7 @@ class CsvSource : public GraphSource {
   NodeColumns read_header(TextLines& lines) const {
     std::string_view header;
     require(lines.next(header), lines.where(), "the file is empty");
-    return node_columns(lines, header, names_);
+    return node_columns(lines, header, names_, !edges_are_targets_);
   }
 
   /// Calls row(lines, columns, fields) for each line of nodes.csv below its header.
@@ -206,27 +229,12 @@ class CsvSource : public GraphSource {
     return NodeIds(std::vector<std::string>(words.begin(), words.end()));
   }
 
-  /// What the cells of the label column are.
-  struct LabelCells {
-    bool words = false;     ///< some are no numbers
-    bool decimals = false;  ///< some are numbers, but no integers
-
-    void add(const TextLines& lines, std::string_view cell) {
-      if (is_missing(cell)) return;
-      words = words || !is_number(cell);
-      if (words || decimals) return;
-      const double value = lines.real(cell);
-      decimals = value != std::floor(value);
-    }
-    LabelKind kind() const { return decimals && !words ? LabelKind::kNumbers : LabelKind::kClass; }
-  };
-
   /// Also reads the label column.
   NodeIds ids_of_nodes(bool& ascending, LabelCells& labels) const {
     std::vector<std::int64_t> ids;
     bool are_words = false;
     for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
-      labels.add(lines, fields[columns.label]);
+      if (columns.label) labels.add(lines, fields[*columns.label]);
       if (are_words) return;
       const std::optional<std::int64_t> id = integer_id(lines, fields[columns.id]);
       are_words = !id;
@@ -240,75 +248,85 @@ class CsvSource : public GraphSource {
     return distinct_ids(std::move(words), ascending, nodes_.string());
   }
 
-  /// The distinct labels, in the order of their bytes.
-  std::vector<std::string> words_of_labels() const {
-    std::set<std::string, std::less<>> words;
-    for_each_node(
-        [&](const TextLines& /*lines*/, const NodeColumns& columns, const Fields& fields) {
-          const std::string_view label = fields[columns.label];
-          if (!is_missing(label) && !words.contains(label)) words.emplace(label);
-        });
-    return {words.begin(), words.end()};
-  }
-
-  static std::int64_t class_of(const TextLines& lines, std::string_view label,
-                               const std::vector<std::string>& names) {
-    if (is_missing(label)) return kNoLabel;
-    if (names.empty()) return label_of_field(lines, label);
-    const auto name = std::lower_bound(names.begin(), names.end(), label);
-    lines.check(name != names.end() && *name == label, kFileChanged);
-    return name - names.begin();
-  }
-
   NodeTable read_nodes() const {
     bool ascending = false;
     LabelCells cells;
     NodeIds rank = ids_of_nodes(ascending, cells);
-    const bool are_numbers = (task_ ? task_->labels : cells.kind()) == LabelKind::kNumbers;
-    std::vector<std::string> names;
-    if (cells.words && !are_numbers) names = words_of_labels();
-    const auto num_nodes = static_cast<std::size_t>(rank.size());
-    std::vector<std::int64_t> classes(are_numbers ? 0 : num_nodes, kNoLabel);
-    std::vector<float> numbers(are_numbers ? num_nodes : 0);
-    SplitBuilder split(rank.size());
-    bool has_split = false, has_label = false;
-    for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
-      const std::int64_t node = rank(lines, fields[columns.id]);
-      lines.check(node >= 0, kFileChanged);
-      const std::string_view label = fields[columns.label];
-      const auto row = static_cast<std::size_t>(node);
-      has_label = has_label || !is_missing(label);
-      if (are_numbers) {
-        numbers[row] = is_missing(label) ? std::nanf("") : feature_of_field(lines, label);
-      } else {
-        classes[row] = class_of(lines, label, names);
-      }
-      has_split = columns.split.has_value();
-      const Role role = has_split ? role_of_field(lines, fields[*columns.split]) : Role::kNone;
-      if (role != Role::kNone) split.assign(node, role, [&] { return lines.where(); });
-    });
-    std::optional<std::int64_t> num_classes;
-    if (!names.empty()) num_classes = static_cast<std::int64_t>(names.size());
-    TargetLabels labels;
-    if (has_label) {
-      labels = are_numbers
-                   ? number_labels(at::tensor(numbers, at::kFloat), nodes_.string())
-                   : class_labels(at::tensor(classes, at::kLong), num_classes, nodes_.string());
-    }
-    if (!has_split) require_all_labelled(labels, nodes_.string());
-    std::optional<Masks> masks;
-    if (has_split && has_label) masks = split.masks(labels.has_label);
-    return {.rank = std::move(rank),
-            .ascending = ascending,
-            .labels = std::move(labels),
-            .class_names = std::move(names),
-            .masks = std::move(masks)};
+    return {.rank = std::move(rank), .ascending = ascending, .cells = cells};
   }
 
-  static void read_features(const TextLines& lines, const NodeColumns& columns,
+  /// The targets whose labels are read: those of the task, else the only ones that have any.
+  struct Choice {
+    TaskTarget target = TaskTarget::kNode;
+    std::vector<Task> tasks = {};
+    LabelColumns read = {};
+  };
+
+  const Choice& choice() {
+    if (choice_) return *choice_;
+    Choice choice;
+    const LabelCells nodes = table().cells, edges = cells_of_edges();
+    if (nodes.any) choice.tasks.push_back({TaskTarget::kNode, nodes.kind()});
+    if (edges.any) choice.tasks.push_back({TaskTarget::kEdge, edges.kind()});
+    if (edges_are_targets_ && (task_ ? task_->target == TaskTarget::kEdge : !nodes.any)) {
+      choice.target = TaskTarget::kEdge;
+    }
+    const bool of_edges = choice.target == TaskTarget::kEdge;
+    const LabelCells& cells = of_edges ? edges : nodes;
+    if (cells.any && (task_ || choice.tasks.size() == 1)) {
+      std::optional<LabelKind> wanted;
+      if (task_ && task_->target == choice.target) wanted = task_->labels;
+      const EachLabelRow each = [&](const std::function<void(const LabelRow&)>& row) {
+        of_edges ? for_each_label_of_edges(row) : for_each_label_of_nodes(row);
+      };
+      choice.read =
+          read_label_columns(each, cells, wanted, of_edges ? num_edges_ : table().rank.size(),
+                             choice.target, (of_edges ? edges_ : nodes_).string());
+    }
+    return choice_.emplace(std::move(choice));
+  }
+
+  void for_each_label_of_nodes(const std::function<void(const LabelRow&)>& row) {
+    const NodeIds& rank = table().rank;
+    for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
+      const std::int64_t node = rank(lines, fields[columns.id]);
+      lines.check(node >= 0 && columns.label, kFileChanged);
+      row({lines, node, fields[*columns.label], cell_of(columns.split, fields)});
+    });
+  }
+
+  void for_each_label_of_edges(const std::function<void(const LabelRow&)>& row) {
+    std::int64_t edge = 0;
+    for_each_edge_line(
+        [&](const TextLines& lines, const EdgeColumns& columns, const Fields& fields) {
+          lines.check(columns.label.has_value(), kFileChanged);
+          row({lines, edge++, fields[*columns.label], cell_of(columns.split, fields)});
+        });
+  }
+
+  static std::optional<std::string_view> cell_of(std::optional<std::size_t> column,
+                                                 const Fields& fields) {
+    return column ? std::optional(fields[*column]) : std::nullopt;
+  }
+
+  /// Also counts the edges, if they have a column of labels.
+  LabelCells cells_of_edges() {
+    LabelCells cells;
+    if (!has_edge_labels_) return cells;
+    num_edges_ = 0;
+    for_each_edge_line(
+        [&](const TextLines& lines, const EdgeColumns& columns, const Fields& fields) {
+          lines.check(columns.label.has_value(), kFileChanged);
+          cells.add(lines, fields[*columns.label]);
+          ++num_edges_;
+        });
+    return cells;
+  }
+
+  static void read_features(const TextLines& lines, const std::vector<FeatureColumn>& columns,
                             const Fields& fields, std::int64_t width, float* row) {
-    lines.check(columns.num_features() == width, kFileChanged);
-    for (const NodeColumns::Feature& feature : columns.features) {
+    lines.check(static_cast<std::int64_t>(columns.size()) == width, kFileChanged);
+    for (const FeatureColumn& feature : columns) {
       const std::string_view cell = fields[feature.column];
       lines.check(!is_missing(cell), "expected a number in column {} '{}', got no value ('{}')",
                   feature.column + 1, feature.name, cell);
@@ -322,7 +340,7 @@ class CsvSource : public GraphSource {
     std::int64_t next = 0;
     for_each_node([&](const TextLines& lines, const NodeColumns& columns, const Fields& fields) {
       lines.check(rank(lines, fields[columns.id]) == next++, kFileChanged);
-      read_features(lines, columns, fields, width, pieces.next_row());
+      read_features(lines, columns.features, fields, width, pieces.next_row());
     });
     pieces.finish();
   }
@@ -338,7 +356,7 @@ class CsvSource : public GraphSource {
       const std::int64_t node = rank(lines, fields[columns.id]);
       lines.check(node >= 0, kFileChanged);
       if (node < begin || node >= end) return;
-      read_features(lines, columns, fields, width, data + (node - begin) * width);
+      read_features(lines, columns.features, fields, width, data + (node - begin) * width);
       --missing;
     });
     require(missing == 0, nodes_.string(), kFileChanged);
@@ -350,7 +368,10 @@ class CsvSource : public GraphSource {
   CsvColumns names_;
   std::optional<Task> task_;
   std::function<void()> on_lines_;
+  bool has_edge_labels_ = false, edges_are_targets_ = false;  // by the header and the task
+  std::int64_t num_edges_ = 0;                                // see cells_of_edges
   std::optional<NodeTable> table_;
+  std::optional<Choice> choice_;
 };
 
 }  // namespace

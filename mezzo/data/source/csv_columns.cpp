@@ -11,6 +11,8 @@
 namespace mezzo::data {
 namespace {
 
+constexpr std::string_view kLabelColumn = "label", kSplitColumn = "split";
+
 /// The most frequent separator of a line.
 Separator separator_of(std::string_view line) {
   Separator best = Separator::kComma;
@@ -51,6 +53,25 @@ class Header {
     return std::nullopt;
   }
 
+  std::optional<std::size_t> label(const CsvColumns& names) const {
+    return first_of({names.label.empty() ? kLabelColumn : std::string_view(names.label)});
+  }
+
+  /// The columns but those with another meaning.
+  std::vector<FeatureColumn> features(
+      std::initializer_list<std::optional<std::size_t>> others) const {
+    std::vector<FeatureColumn> columns;
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      if (std::find(others.begin(), others.end(), i) != others.end()) continue;
+      lines_.check(
+          !fields_[i].empty(),
+          "column {} has no name, as pandas writes its index (to_csv(index=False) does not)",
+          i + 1);
+      columns.push_back({.column = i, .name = std::string(fields_[i])});
+    }
+    return columns;
+  }
+
   /// The header for a message, shortened.
   std::string text() const {
     constexpr std::size_t kMostShown = 8;
@@ -75,8 +96,15 @@ void split_csv(std::string_view line, Separator separator, Fields& fields) {
   }
 }
 
+bool has_label_column(std::string_view line, const CsvColumns& names) {
+  Fields fields;
+  split_csv(line, separator_of(line), fields);
+  const std::string_view label = names.label.empty() ? kLabelColumn : std::string_view(names.label);
+  return std::find(fields.begin(), fields.end(), label) != fields.end();
+}
+
 EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
-                         const CsvColumns& names) {
+                         const CsvColumns& names, bool are_targets) {
   EdgeColumns columns{.separator = separator_of(first_line)};
   Fields fields;
   split_csv(first_line, columns.separator, fields);
@@ -104,6 +132,15 @@ EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
     lines.check(columns.weight != columns.src && columns.weight != columns.dst,
                 "--weight names a column of node ids, '{}'", names.weight);
   }
+  if (are_targets) {
+    columns.label = header.label(names);
+    columns.split = header.first_of({kSplitColumn});
+    lines.check(columns.label != columns.src && columns.label != columns.dst,
+                "--label names a column of node ids, '{}'", names.label);
+    columns.features =
+        header.features({columns.src, columns.dst, columns.weight, columns.label, columns.split});
+    return columns;
+  }
   const std::size_t read = columns.weight ? 3 : 2;
   lines.check(columns.count == read || (!names.src.empty() && !names.dst.empty()),
               "expected no columns but node ids{}; name edge weights with --weight, and to leave "
@@ -113,7 +150,7 @@ EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
 }
 
 NodeColumns node_columns(const TextLines& lines, std::string_view header_line,
-                         const CsvColumns& names) {
+                         const CsvColumns& names, bool needs_label) {
   NodeColumns columns{.separator = separator_of(header_line)};
   Fields fields;
   split_csv(header_line, columns.separator, fields);
@@ -122,18 +159,13 @@ NodeColumns node_columns(const TextLines& lines, std::string_view header_line,
                       "name");
   columns.count = fields.size();
   columns.id = header.find(names.id, {"id"});
-  columns.label = header.find(names.label, {"label"});
+  columns.label = header.label(names);
+  if (needs_label) columns.label = header.find(names.label, {kLabelColumn});
   lines.check(columns.id != columns.label, "--id and --label name the same column '{}'",
               fields[columns.id]);
-  columns.split = header.first_of({"split"});
+  columns.split = header.first_of({kSplitColumn});
   if (columns.split == columns.id || columns.split == columns.label) columns.split.reset();
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (i == columns.id || i == columns.label || i == columns.split) continue;
-    lines.check(!fields[i].empty(),
-                "column {} has no name, as pandas writes its index (to_csv(index=False) does not)",
-                i + 1);
-    columns.features.push_back({.column = i, .name = std::string(fields[i])});
-  }
+  columns.features = header.features({columns.id, columns.label, columns.split});
   return columns;
 }
 

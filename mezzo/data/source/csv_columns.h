@@ -21,6 +21,15 @@ using Fields = std::vector<std::string_view>;
 /// not count as text.
 void split_csv(std::string_view line, Separator separator, Fields& fields);
 
+/// A column of numbers.
+struct FeatureColumn {
+  std::size_t column;
+  std::string name;
+};
+
+/// Whether the header `line` has the column of labels.
+bool has_label_column(std::string_view line, const CsvColumns& names);
+
 /// The columns of edges.csv; without a header the source and the destination.
 struct EdgeColumns {
   Separator separator = Separator::kComma;
@@ -28,29 +37,27 @@ struct EdgeColumns {
   std::size_t count = 2;
   std::size_t src = 0, dst = 1;
   std::optional<std::size_t> weight = {};
+  std::optional<std::size_t> label = {}, split = {};
+  std::vector<FeatureColumn> features = {};
 };
 
-/// The columns by the first line, which is a header unless all its fields are integers. Other
+/// The columns by the first line, which is a header unless all its fields are integers.
+/// are_targets: the edges may have labels and a split, and other columns are features; else other
 /// columns are an error unless src and dst are named.
 EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
-                         const CsvColumns& names);
+                         const CsvColumns& names, bool are_targets);
 
 /// The columns of nodes.csv, in any order; those without another meaning are features.
 struct NodeColumns {
-  struct Feature {
-    std::size_t column;
-    std::string name;
-  };
   Separator separator = Separator::kComma;
   std::size_t count = 0;
-  std::size_t id = 0, label = 0;
-  std::optional<std::size_t> split = {};
-  std::vector<Feature> features = {};
-
-  std::int64_t num_features() const { return static_cast<std::int64_t>(features.size()); }
+  std::size_t id = 0;
+  std::optional<std::size_t> label = {}, split = {};
+  std::vector<FeatureColumn> features = {};
 };
 
-/// The columns by the header.
-NodeColumns node_columns(const TextLines& lines, std::string_view header, const CsvColumns& names);
+/// The columns by the header. needs_label: whether there must be a column of labels.
+NodeColumns node_columns(const TextLines& lines, std::string_view header, const CsvColumns& names,
+                         bool needs_label);
 
 }  // namespace mezzo::data

@@ -393,7 +393,7 @@ inline const std::tuple kSampling = {
 inline const std::tuple kColumns = {
     field("id", &CsvColumns::id, Group::kData, "CSV folder: ids in nodes.csv, if not 'id'"),
     field("label", &CsvColumns::label, Group::kData,
-          "CSV folder: labels in nodes.csv, if not 'label'"),
+          "CSV folder: labels in nodes.csv or edges.csv, if not 'label'"),
     field("src", &CsvColumns::src, Group::kData,
           "CSV folder: source nodes in edges.csv, if not 'src' or 'source'"),
     field("dst", &CsvColumns::dst, Group::kData,

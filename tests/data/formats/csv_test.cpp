@@ -256,6 +256,62 @@ TEST_F(CsvFolder, edge_weights_are_a_column_with_a_name) {
   EXPECT_EQ(floats_of(rest.edge_weights), (std::vector<float>{4}));
 }
 
+TEST_F(CsvFolder, edges_may_have_labels_a_split_and_features) {
+  write("edges.csv",
+        "src,dst,label,split,f0,f1\n5,2,spam,train,1,2\n2,9,,,3,4\n9,9,ham,test,5,6\n");
+  write("nodes.csv", "id,f0\n2,1\n5,2\n9,3\n");
+  const Task edges{.target = TaskTarget::kEdge};
+  const Dataset data = read();
+  EXPECT_EQ(data.task(), edges);
+  EXPECT_EQ(data.tasks, std::vector<Task>{edges});
+  EXPECT_EQ(edges_of(data), (Edges{{1, 0}, {0, 2}, {2, 2}}));
+  EXPECT_EQ(data.class_names, (std::vector<std::string>{"ham", "spam"}));
+  EXPECT_EQ(integers_of(data.labels), (std::vector<std::int64_t>{1, -1, 0}));
+  EXPECT_EQ(integers_of(data.train_masks), (std::vector<std::int64_t>{1, 0, 0}));
+  EXPECT_EQ(floats_of(data.edge_features), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(floats_of(data.features), (std::vector<float>{1, 2, 3}));
+  // For a prediction neither labels nor their column are needed.
+  write("edges.csv", "src,dst,f0\n5,2,1\n");
+  const Dataset bare = read_source(root(), {.labels_optional = true, .task = edges});
+  EXPECT_EQ(floats_of(bare.edge_features), (std::vector<float>{1}));
+  EXPECT_FALSE(bare.labels.defined());
+  write("edges.csv", "from,to,kind,w\n5,2,0.5,3\n2,9,1,4\n");
+  const CsvColumns names = {.label = "kind", .src = "from", .dst = "to", .weight = "w"};
+  const Dataset named = read({.csv = names});
+  EXPECT_EQ(name_of(Tasks{}, named.task()), "edge-regression");
+  EXPECT_EQ(floats_of(named.edge_weights), (std::vector<float>{3, 4}));
+  EXPECT_FALSE(named.edge_features.defined());
+}
+
+TEST_F(CsvFolder, the_task_chooses_between_labels_of_nodes_and_edges) {
+  write("edges.csv", "src,dst,label,f0\n5,2,1,7\n2,9,0,8\n");
+  const Task edges{.target = TaskTarget::kEdge};
+  EXPECT_THROWS(InvalidArgument, test::fragments("several tasks", "node-class, edge-class"),
+                read());
+  EXPECT_EQ(read_graph(root()).tasks, (std::vector<Task>{Task{}, edges}));
+  EXPECT_EQ(integers_of(read({.task = edges}).labels), (std::vector<std::int64_t>{1, 0}));
+  const Dataset nodes = read({.task = Task{}});
+  EXPECT_EQ(integers_of(nodes.labels), (std::vector<std::int64_t>{1, 0, -1}));
+  EXPECT_EQ(floats_of(nodes.edge_features), (std::vector<float>{7, 8}));
+  write("nodes.csv", "id,label,f0\n2,,1\n5,,2\n9,,3\n");  // no node has one
+  EXPECT_EQ(read().task(), edges);
+}
+
+TEST_F(CsvFolder, faults_of_labels_of_edges_are_io_errors_with_their_line) {
+  write("nodes.csv", "id,f0\n2,1\n5,2\n9,3\n");
+  const auto edges = [&](const std::string& text, const std::string& fault) {
+    return refused("edges.csv", text, {"edges.csv", fault});
+  };
+  EXPECT_TRUE(edges("src,dst,label\n5,2,1\n2,9,\n", "edge 1 has no label"));
+  EXPECT_TRUE(edges("src,dst,label\n5,2,1\n2,9,-1\n", ":3: label -1"));
+  EXPECT_TRUE(edges("src,dst,label,f\n5,2,1,x\n", ":2: 'x'"));
+  EXPECT_TRUE(edges("src,dst,label,f\n5,2,1,\n", ":2: expected a number in column 4 'f'"));
+  EXPECT_TRUE(edges("src,dst,label,\n5,2,1,3\n", ":1: column 4 has no name"));
+  EXPECT_TRUE(edges("src,dst,label,split\n5,2,1,dev\n", ":2: split 'dev'"));
+  EXPECT_TRUE(edges("src,dst,label,label\n5,2,1,2\n", "two columns 'label'"));
+  EXPECT_TRUE(edges("src,dst,label\n5,2,1,2\n", ":2: expected two node ids in 3 columns, got 4"));
+}
+
 TEST_F(CsvFolder, names_of_columns_must_fit_the_header) {
   const auto fails = [&](const CsvColumns& csv, const std::vector<std::string>& fragments) {
     return throws<IoError>([&] { read({.csv = csv}); }, fragments);
