@@ -116,7 +116,7 @@ TEST_F(ConvertTargets, wrong_offsets_of_a_mapped_set_are_io_errors) {
   EXPECT_TRUE(refused({0, 2, 4}, "an edge joins graph 0 and another"));
   EXPECT_TRUE(refused({0, 5, 4}, "decrease after graph 1"));
   EXPECT_TRUE(refused({0, 3, 5}, "expected 0 to 4"));
-  EXPECT_TRUE(refused_with("/arrays/graph_offsets/shape", {2}, "its shape is [3]"));
+  EXPECT_TRUE(refused_with("/arrays/graph_offsets/shape", json::array({2}), "its shape is [3]"));
   EXPECT_TRUE(refused_with("/arrays/graph_offsets", nullptr, "without an array 'graph_offsets'"));
 }
 

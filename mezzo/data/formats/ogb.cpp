@@ -49,14 +49,16 @@ OgbSource::OgbSource(const fs::path& folder, const LoadOptions& options)
 }
 
 SourceHeader OgbSource::header() {
+  const std::int64_t of_nodes = num_features(TaskTarget::kNode);
+  const std::int64_t of_edges = counts().num_edges > 0 ? num_features(TaskTarget::kEdge) : 0;
   const TargetLabels& read = targets();
   const LabelKind kind = label_kind_of(read.labels);
   const bool is_binary = is_set() && kind == LabelKind::kClass && read.num_classes == 2;
   return {
       .name = name_of_path(folder_),
       .num_nodes = counts().num_nodes,
-      .num_features = num_features(TaskTarget::kNode),
-      .num_edge_features = counts().num_edges > 0 ? num_features(TaskTarget::kEdge) : 0,
+      .num_features = of_nodes,
+      .num_edge_features = of_edges,
       .metric = is_binary || kind == LabelKind::kClasses ? Metric::kRocAuc : usual_metric(kind)};
 }
 

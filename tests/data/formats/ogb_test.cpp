@@ -211,7 +211,8 @@ TEST_F(OgbGraphs, faults_are_io_errors) {
   };
   EXPECT_TRUE(bad("raw/num-node-list", "2\n1\n", "2 graphs, num-edge-list 3"));
   EXPECT_TRUE(bad("raw/num-node-list", "2\n-1\n5\n", "num-node-list.csv.gz:2: the count -1"));
-  EXPECT_TRUE(bad("raw/num-node-list", "2\n1\n2\n", "node-feat.csv.gz:6: more lines than the 5"));
+  EXPECT_TRUE(
+      bad("raw/num-node-list", "2\n1\n2\n", "edge.csv.gz:2: edge from 2 to 0, outside [0, 2)"));
   EXPECT_TRUE(bad("raw/num-node-list", "9223372036854775807\n9223372036854775807\n3\n", "2^48"));
   EXPECT_TRUE(bad("raw/num-edge-list", "0\n1\n2\n", "edge.csv.gz:1: edge from 0 to 1, outside"));
   EXPECT_TRUE(bad("raw/num-edge-list", "", "the file is empty"));
@@ -219,7 +220,7 @@ TEST_F(OgbGraphs, faults_are_io_errors) {
       bad("raw/edge", "0,1\n3,0\n1,1\n", "edge.csv.gz:2: edge from 3 to 0, outside [0, 3)"));
   EXPECT_TRUE(bad("raw/edge-feat", "7\n8\n", "ends after 2 lines, expected 3"));
   EXPECT_TRUE(bad("raw/graph-label", "1\n0\n", "ends after 2 lines, expected 3"));
-  EXPECT_TRUE(bad("raw/graph-label", "1\n0\ninf\n", "graph 2 has inf"));
+  EXPECT_TRUE(bad("raw/graph-label", "1\n0\ninf\n", "graph 2 has label inf"));
   EXPECT_TRUE(bad("split/scaffold/train", "3\n", "train.csv.gz:1: graph 3 is outside [0, 3)"));
   EXPECT_TRUE(bad("split/scaffold/valid", "2\n", "graph 2 is already in the split, as train"));
   const std::string packed = gzip("1\n0\n1\n");

@@ -76,8 +76,12 @@ TEST_F(TuFolder, the_task_chooses_between_classes_and_numbers) {
 }
 
 TEST_F(TuFolder, faults_are_io_errors_with_their_line) {
-  EXPECT_TRUE(bad("graph_indicator", "1\n1\n1\n2\n", "node_labels.txt:5: more lines than 4"));
-  EXPECT_TRUE(bad("graph_indicator", "1\n1\n1\n2\n2\n2\n", "ends after 5 lines, expected 6"));
+  const auto bad_elsewhere = [&](const char* part, const char* text, const std::string& fault) {
+    return refused(fmt::format("DS_{}.txt", part), text, {fault});
+  };
+  EXPECT_TRUE(bad_elsewhere("graph_indicator", "1\n1\n1\n2\n", "DS_A.txt:7: edge from 4 to 5"));
+  EXPECT_TRUE(bad_elsewhere("graph_indicator", "1\n1\n1\n2\n2\n2\n",
+                            "node_attributes.txt: the file ends after 5 lines, expected 6"));
   EXPECT_TRUE(bad("graph_indicator", "1\n1\n2\n1\n2\n", ":4: a node of graph 1 after graph 2"));
   EXPECT_TRUE(bad("graph_indicator", "1\n1\n1\n3\n3\n", ":4: a node of graph 3 after graph 1"));
   EXPECT_TRUE(bad("graph_indicator", "0\n0\n0\n1\n1\n", ":1: a node of graph 0 after graph 0"));
@@ -88,8 +92,9 @@ TEST_F(TuFolder, faults_are_io_errors_with_their_line) {
   EXPECT_TRUE(bad("A", "1, 2\n0, 1\n", ":2: edge from 0 to 1"));
   EXPECT_TRUE(bad("A", "1, 2, 3\n", ":1: expected two node ids, got 3"));
   EXPECT_TRUE(bad("A", "1, x\n", ":1: 'x' is not an integer"));
-  EXPECT_TRUE(bad("A", "1, 2\n", "edge_attributes.txt:2: more lines than 1"));
-  EXPECT_TRUE(bad("A", "1, 2\n2, 1\n2, 3\n3, 2\n2, 3\n1, 1\n4, 5\n3, 4\n", "joins two graphs"));
+  EXPECT_TRUE(bad_elsewhere("A", "1, 2\n", "edge_attributes.txt:2: more lines than 1"));
+  EXPECT_TRUE(
+      bad_elsewhere("A", "1, 2\n2, 1\n2, 3\n3, 2\n2, 3\n1, 1\n4, 5\n3, 4\n", "joins two graphs"));
   EXPECT_TRUE(bad("graph_labels", "1\n", "ends after 1 lines, expected 2"));
   EXPECT_TRUE(bad("graph_labels", "1\n2\n3\n", ":3: more lines than 2"));
   EXPECT_TRUE(bad("graph_labels", "1, 2\n1, 2\n", "one label a graph, got 2 columns"));

@@ -91,7 +91,7 @@ TEST_F(WordNet, pointers_are_edges_with_classes_if_the_task_has_edges) {
   EXPECT_EQ(data.task(), edges);
   EXPECT_EQ(data.num_nodes, 13);
   EXPECT_EQ(data.num_classes, 26);
-  // Nine nouns (one of them twice from the verb), then the adjectives; none is added or removed.
+  // Of the nine nouns, two of the verb, and of the adjectives; none is added or removed.
   EXPECT_TRUE(
       at::equal(data.src, at::tensor({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11}, at::kLong)));
   EXPECT_TRUE(at::equal(data.dst.slice(0, 8), at::tensor({0, 0, 9, 11, 10}, at::kLong)));
