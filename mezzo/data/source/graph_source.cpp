@@ -139,10 +139,10 @@ Dataset read_all(GraphSource& source, const LoadOptions& options, const std::str
   const TargetLabels labels = source.labels();
   dataset.num_classes = labels.num_classes;
   dataset.target = labels.target;
+  if (dataset.num_classes > 0) dataset.labels = labels.labels;
   require_labels(dataset, options);
   std::optional<GraphSource::Masks> masks;
   if (dataset.num_classes > 0) {
-    dataset.labels = labels.labels;
     masks = source.masks();
     if (masks) dataset.split_names = source.split_names();
   }
