@@ -348,7 +348,9 @@ Dataset read_wordnet(const fs::path& folder, const LoadOptions& options) {
   Dataset dataset;
   dataset.name = "wordnet";
   dataset.tasks = {Task{}, {.target = TaskTarget::kEdge}};
-  const bool of_edges = options.task && options.task->target == TaskTarget::kEdge;
+  // Of links the types are those of relations.
+  const bool of_edges = options.task && (options.task->target == TaskTarget::kEdge ||
+                                         options.task->target == TaskTarget::kLink);
   (of_edges ? set_pointer_types : set_lexicographer_files)(synsets, folder.string(), dataset);
   dataset.features = bag_of_words(synsets.glosses, folder.string());
   set_random_split(dataset, options.split_seed);
