@@ -351,6 +351,8 @@ data::FolderManifest convert_into(const std::filesystem::path& folder, const std
   const std::unique_ptr<data::GraphSource> source = data::open_source(input, load_options);
   MEZZO_CHECK(source->dataset() == nullptr || !source->dataset()->part,
               "convert: {} is a part of a data set; convert the whole", input);
+  MEZZO_CHECK(source->dataset() == nullptr || source->dataset()->target != TaskTarget::kLink,
+              "convert: {} has links as its task, whose masks a mapped dataset cannot hold", input);
   return Conversion(*source, folder, input, options, announcer).run();
 }
 

@@ -32,6 +32,7 @@ TEST(RegressionTraining, the_full_graph_learns_numbers_in_each_precision_with_ea
   for (const amp::Precision precision :
        {amp::Precision::kFloat32, amp::Precision::kBFloat16, amp::Precision::kFloat16}) {
     mezzo::detail::for_each(LossKinds{}, [&]<class Loss>() {
+      if (Loss::kind == LossKind::kMargin) return;  // of links
       SCOPED_TRACE(std::string(amp::to_string(precision)) + " " + std::string(Loss::name));
       TrainOptions options = regression_options();
       options.precision = precision;

@@ -311,7 +311,7 @@ TEST_F(NpyFolder, labels_that_are_floats_are_numbers) {
   folder_.write("meta.json", R"({"metric": "MAE"})");
   EXPECT_EQ(load().metric, Metric::kMae);
   folder_.write("meta.json", R"({"metric": "accuracy"})");
-  EXPECT_THROWS(IoError, test::fragments("accuracy", "labels"), load());
+  EXPECT_THROWS(IoError, test::fragments("accuracy", "node-regression"), load());
   EXPECT_TRUE(refused("labels.npy", npy_float32({3}, {0.5F, -3, INFINITY}), "inf"));
   EXPECT_TRUE(refused("labels.npy", npy_float32({3}, {NAN, NAN, NAN}), "no node has a number"));
 }

@@ -75,7 +75,7 @@ TEST(LinkRanks, are_the_mean_places_with_and_without_the_known_answers) {
 
 TEST(LinkRanks, nan_is_above_the_answer_and_an_answer_that_is_nan_the_last) {
   const at::Tensor query = at::ones({1, 1}),
-                   nodes = at::tensor({1.0F, kNaN, 0.0F, 2.0F}).view({4, 1});
+                   nodes = at::tensor({1.0F, static_cast<float>(kNaN), 0.0F, 2.0F}).view({4, 1});
   const KnownAnswers known{.offsets = at::tensor({0, 2}, at::kLong),
                            .nodes = at::tensor({2, 3}, at::kLong)};
   const auto ranks = [&](std::int64_t answer) {
