@@ -49,7 +49,8 @@ class ManifestParser {
     manifest.metric = metric();
     if (root_.contains("target")) {
       manifest.target = parse_in_file(TaskTargets{}, where_ + ": target", text(root_, "target"));
-      require(manifest.target != TaskTarget::kLink, where_, "'target' is link, which has no labels");
+      require(manifest.target != TaskTarget::kLink, where_,
+              "'target' is link, which has no labels");
     }
     manifest.class_names = strings_of(member(root_, "class_names"), "class_names", where_);
     manifest.part = part();
