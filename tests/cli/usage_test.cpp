@@ -121,7 +121,6 @@ TEST_F(UsageTest, wrong_options_are_exit_code_2_and_one_line) {
       {{"data", "destroy"}, "destroy"},
       {{"train", "--dataset"}, "--dataset"},
       {{"train", "--dataset", ""}, "--dataset"},
-      {{"train", "--dataset", rings, "--recipe", "planetoid", "--batch-size", "10"}, "fanout"},
       {{"train", "--batch-size", "ten"}, "--batch-size"},
       {{"train", "--fanout", "5,5"}, "batch-size"},
       {{"train", "--batch-size", "10", "--fanout", "5,x"}, "fanout"},
