@@ -1,5 +1,5 @@
-// Finds particle tracks: tells which pairs of hits on neighbouring layers of a simulated detector
-// belong to one helix (edge classes). Prints the test accuracy in each precision.
+// Finds particle tracks in a simulated detector. Each edge joins two hits on neighbouring layers;
+// its class is whether one particle made both. Prints the test accuracy in each precision.
 // usage: tracks [EPOCHS] [EVENTS]
 #include <cstdlib>
 #include <iostream>

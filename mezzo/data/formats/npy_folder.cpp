@@ -237,7 +237,7 @@ std::vector<LabelFile> label_files(const fs::path& folder, std::optional<Task> t
   return files;
 }
 
-/// The classes of edges, which are the types of links; nullptr if there are none.
+/// The file of the classes of edges, or nullptr. Links use these classes as their types.
 const LabelFile* edge_types(const std::vector<LabelFile>& files) {
   for (const LabelFile& file : files) {
     if (file.target == TaskTarget::kEdge && file.kind == LabelKind::kClass) return &file;
@@ -245,7 +245,7 @@ const LabelFile* edge_types(const std::vector<LabelFile>& files) {
   return nullptr;
 }
 
-/// The labels for `task`, or the only ones; nullptr if there are none or several.
+/// The labels for `task`. Without a task: the labels if the folder has one kind, else nullptr.
 const LabelFile* choose(const std::vector<LabelFile>& files, std::optional<Task> task,
                         const fs::path& folder) {
   if (!task) return files.size() == 1 ? &files.front() : nullptr;

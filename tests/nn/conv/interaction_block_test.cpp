@@ -269,7 +269,7 @@ TEST(InteractionBlock, runs_without_edges_and_without_nodes) {
     EXPECT_EQ(got[1].sizes(), in[1].sizes());
     EXPECT_EQ(got[0].sizes(), in[0].sizes());
     const at::Tensor expected = define_all(layer, one.g, in, grads)[0];
-    EXPECT_TRUE(at::allclose(got[0], expected, 1e-11, 1e-11));
+    EXPECT_TRUE(near_terms(got[0], expected, 1000));
     EXPECT_TRUE(exact(got[4], at::zeros_like(got[4])));  // of the first weight of the edges' MLP
   }
 }
