@@ -238,6 +238,11 @@ def calls(dtype):
     yield "segment_softmax", (lengths, x)
     yield "segment_mm", (x, b, lengths)
     yield "gather_mm", (x, b, torch.arange(12) % 3)
+    ends = leaf(12, 5, dtype=dtype), leaf(9, 5, dtype=dtype), leaf(60, 4, dtype=dtype)
+    out = leaf(4, 5, dtype=dtype), leaf(4, dtype=dtype)
+    norm = [leaf(4, dtype=torch.promote_types(dtype, torch.float32)) for _ in range(2)]
+    for hidden in (None, None), (leaf(2, 5, 5, dtype=dtype), leaf(2, 5, dtype=dtype)):
+        yield "edge_mlp", (graph, *ends, leaf(5, 4, dtype=dtype), *hidden, *out, *norm)
 
 
 def registered(namespace):
@@ -301,7 +306,8 @@ class Operators(unittest.TestCase):
                     if isinstance(arguments[0], torch.ScriptObject):
                         operator = getattr(traced, name)
                         arguments = (traced.topology(arguments[0]), *arguments[1:])
-                    operator(*arguments).sum().backward()
+                    results = torch.utils._pytree.tree_leaves(operator(*arguments))
+                    sum(t.sum() for t in results).backward()
                     with torch.inference_mode():  # else an internal operator replaces some
                         operator(*arguments)
                 tensor = traced.topology(random_graph())
