@@ -13,6 +13,7 @@
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/attention_support.h"
 #include "mezzo/nn/conv/propagation.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"
@@ -24,70 +25,6 @@ constexpr auto kGatConvName = "GATConv";
 constexpr auto kGatv2ConvName = "GATv2Conv";
 constexpr auto kDotGatConvName = "DotGatConv";
 
-/// Checks the sizes of any of these layers.
-template <class Options>
-void check_attention_sizes(std::string_view layer, const Options& options) {
-  detail::check_positive(layer, "in_features", options.in_features);
-  detail::check_positive(layer, "out_features", options.out_features);
-  detail::check_positive(layer, "num_heads", options.num_heads);
-}
-
-/// Checks the options that GATConv and GATv2Conv share.
-template <class Options>
-void check_attention_options(std::string_view layer, const Options& options) {
-  check_attention_sizes(layer, options);
-  detail::check_probability(layer, "feature_dropout", options.feature_dropout);
-  detail::check_probability(layer, "attention_dropout", options.attention_dropout);
-  MEZZO_CHECK(std::isfinite(options.negative_slope), "{}: expected a finite negative_slope, got {}",
-              layer, options.negative_slope);
-}
-
-/// A linear layer from rows of this width to all heads.
-template <class Options>
-torch::nn::Linear linear_to_heads(const Options& options, std::int64_t in_features, bool bias) {
-  const std::int64_t width = options.num_heads * options.out_features;
-  return torch::nn::Linear(torch::nn::LinearOptions(in_features, width).bias(bias));
-}
-
-/// Creates `fc`, or with in_features_dst `fc_src` and `fc_dst`.
-template <class Layer>
-void register_projections(Layer& layer, std::int64_t in_features_dst) {
-  const auto& options = layer.options;
-  const auto projection = [&](std::int64_t in_features) {
-    return linear_to_heads(options, in_features, /*bias=*/false);
-  };
-  if (options.in_features_dst == 0) {
-    layer.fc = layer.register_module("fc", projection(options.in_features));
-  } else {
-    layer.fc_src = layer.register_module("fc_src", projection(options.in_features));
-    layer.fc_dst = layer.register_module("fc_dst", projection(in_features_dst));
-  }
-}
-
-/// The weight for the rows of the sources.
-template <class Layer>
-const at::Tensor& weight_of_sources(const Layer& layer) {
-  return layer.fc.is_empty() ? layer.fc_src->weight : layer.fc->weight;
-}
-
-/// The weight for the rows of the destinations.
-template <class Layer>
-const at::Tensor& weight_of_destinations(const Layer& layer) {
-  return layer.fc.is_empty() ? layer.fc_dst->weight : layer.fc->weight;
-}
-
-/// Adds the rows of the destinations, projected unless `projection` is empty. out: [num_dst, heads,
-/// width].
-at::Tensor add_residual(const at::Tensor& out, const NodeRows& h,
-                        const torch::nn::Linear& projection) {
-  const std::int64_t num_dst = out.size(0);
-  const at::Tensor rows =
-      projection.is_empty()
-          ? detail::residual_rows(h.dst(), num_dst, out.scalar_type())
-          : detail::linear_first_rows(h.dst(), num_dst, projection->weight, projection->bias);
-  return out + rows.reshape(out.sizes());
-}
-
 }  // namespace
 
 GATConvImpl::GATConvImpl(GATConvOptions layer_options) : options(std::move(layer_options)) {
@@ -95,14 +32,14 @@ GATConvImpl::GATConvImpl(GATConvOptions layer_options) : options(std::move(layer
 }
 
 void GATConvImpl::reset() {
-  check_attention_options(kGatConvName, options);
+  detail::check_attention_options(kGatConvName, options);
   const std::int64_t heads = options.num_heads, width = heads * options.out_features;
   const std::int64_t in_dst = detail::width_of_destinations(kGatConvName, options);
-  register_projections(*this, in_dst);
+  detail::register_projections(*this, in_dst);
   attn_l = register_parameter("attn_l", at::empty({1, heads, options.out_features}));
   attn_r = register_parameter("attn_r", at::empty({1, heads, options.out_features}));
   if (options.residual && in_dst != width) {
-    res_fc = register_module("res_fc", linear_to_heads(options, in_dst, options.bias));
+    res_fc = register_module("res_fc", detail::linear_to_heads(options, in_dst, options.bias));
   }
   if (options.bias && res_fc.is_empty()) bias = register_parameter("bias", at::empty({width}));
   reset_parameters();
@@ -119,19 +56,17 @@ void GATConvImpl::pretty_print(std::ostream& stream) const {
 }
 
 void GATConvImpl::reset_parameters() {
-  const double gain = std::sqrt(2.0);  // for relu
   for (torch::nn::Linear* part : {&fc, &fc_src, &fc_dst}) {
-    if (!part->is_empty()) torch::nn::init::xavier_normal_((*part)->weight, gain);
+    if (!part->is_empty()) torch::nn::init::xavier_normal_((*part)->weight, detail::kAttentionGain);
   }
-  torch::nn::init::xavier_normal_(attn_l, gain);
-  torch::nn::init::xavier_normal_(attn_r, gain);
-  if (!res_fc.is_empty()) torch::nn::init::xavier_normal_(res_fc->weight, gain);
+  torch::nn::init::xavier_normal_(attn_l, detail::kAttentionGain);
+  torch::nn::init::xavier_normal_(attn_r, detail::kAttentionGain);
+  if (!res_fc.is_empty()) torch::nn::init::xavier_normal_(res_fc->weight, detail::kAttentionGain);
   if (options.bias) torch::nn::init::zeros_(res_fc.is_empty() ? bias : res_fc->bias);
 }
 
 at::Tensor GATConvImpl::score_weight() const {
-  const at::Tensor own_head = at::eye(options.num_heads, attn_l.options()).unsqueeze(-1);
-  return at::cat({(own_head * attn_l).flatten(1), (own_head * attn_r).flatten(1)});
+  return at::cat({detail::weight_of_scores(attn_l), detail::weight_of_scores(attn_r)});
 }
 
 GATConvImpl::Projected GATConvImpl::project(const Topology& topology, const NodeRows& features,
@@ -142,16 +77,16 @@ GATConvImpl::Projected GATConvImpl::project(const Topology& topology, const Node
   const std::int64_t heads = options.num_heads, num_dst = topology.num_dst();
   std::optional<at::Tensor> factors =
       detail::edge_factors(kGatConvName, topology, edge_weight,
-                           detail::scale_dtype(features.src(), weight_of_sources(*this)));
+                           detail::scale_dtype(features.src(), detail::weight_of_sources(*this)));
   const NodeRows h = detail::drop_features(features, options.feature_dropout, is_training());
-  const at::Tensor rows = mezzo::linear(h.src(), weight_of_sources(*this));
+  const at::Tensor rows = mezzo::linear(h.src(), detail::weight_of_sources(*this));
   // Matrix products for the scores, a single one if possible: an elementwise z * attn_l would
   // convert 16-bit rows to float32.
   const at::Tensor weight = score_weight();
   at::Tensor score_src, score_dst;
   if (h.is_pair() || fc.is_empty()) {
     const at::Tensor received =
-        detail::linear_first_rows(h.dst(), num_dst, weight_of_destinations(*this));
+        detail::linear_first_rows(h.dst(), num_dst, detail::weight_of_destinations(*this));
     score_src = mezzo::linear(rows, weight.narrow(0, 0, heads));
     score_dst = mezzo::linear(received, weight.narrow(0, heads, heads));
   } else {
@@ -181,7 +116,7 @@ at::Tensor GATConvImpl::attention_of(const Topology& topology, const Projected& 
 }
 
 at::Tensor GATConvImpl::finish(const NodeRows& h, at::Tensor out) const {
-  if (options.residual) out = add_residual(out, h, res_fc);
+  if (options.residual) out = detail::add_residual(out, h, res_fc);
   if (bias.defined()) {
     out = detail::add_parameter(out, bias.view({options.num_heads, options.out_features}));
   }
@@ -213,14 +148,14 @@ GATv2ConvImpl::GATv2ConvImpl(GATv2ConvOptions layer_options) : options(std::move
 }
 
 void GATv2ConvImpl::reset() {
-  check_attention_options(kGatv2ConvName, options);
+  detail::check_attention_options(kGatv2ConvName, options);
   const std::int64_t heads = options.num_heads, width = heads * options.out_features;
   const std::int64_t in_dst = detail::width_of_destinations(kGatv2ConvName, options);
   MEZZO_CHECK(!options.share_weights || in_dst == options.in_features,
               "{}: expected equal in_features and in_features_dst for share_weights, got {} and {}",
               kGatv2ConvName, options.in_features, in_dst);
   const auto projection = [&](std::int64_t in_features) {
-    return linear_to_heads(options, in_features, options.bias);
+    return detail::linear_to_heads(options, in_features, options.bias);
   };
   fc_src = register_module("fc_src", projection(options.in_features));
   // Registered once: otherwise parameters() lists it twice and an optimizer updates it twice.
@@ -241,14 +176,13 @@ void GATv2ConvImpl::pretty_print(std::ostream& stream) const {
 }
 
 void GATv2ConvImpl::reset_parameters() {
-  const double gain = std::sqrt(2.0);  // for relu
   const auto reset = [&](torch::nn::Linear& part) {
-    torch::nn::init::xavier_normal_(part->weight, gain);
+    torch::nn::init::xavier_normal_(part->weight, detail::kAttentionGain);
     if (options.bias) torch::nn::init::zeros_(part->bias);
   };
   reset(fc_src);
   if (!options.share_weights) reset(fc_dst);
-  torch::nn::init::xavier_normal_(attn, gain);
+  torch::nn::init::xavier_normal_(attn, detail::kAttentionGain);
   if (!res_fc.is_empty()) reset(res_fc);
 }
 
@@ -284,7 +218,7 @@ std::pair<at::Tensor, at::Tensor> GATv2ConvImpl::forward_with_attention(const To
         .unsqueeze(-1);
   }();
   at::Tensor out = gspmm(topology, BinaryOp::kMul, ReduceOp::kSum, sent, attention);
-  if (options.residual) out = add_residual(out, h, res_fc);
+  if (options.residual) out = detail::add_residual(out, h, res_fc);
   return {detail::activate(options.activation, out), attention};
 }
 
@@ -293,8 +227,8 @@ DotGatConvImpl::DotGatConvImpl(DotGatConvOptions layer_options) : options(layer_
 }
 
 void DotGatConvImpl::reset() {
-  check_attention_sizes(kDotGatConvName, options);
-  register_projections(*this, detail::width_of_destinations(kDotGatConvName, options));
+  detail::check_attention_sizes(kDotGatConvName, options);
+  detail::register_projections(*this, detail::width_of_destinations(kDotGatConvName, options));
 }
 
 void DotGatConvImpl::pretty_print(std::ostream& stream) const {
@@ -322,15 +256,12 @@ std::pair<at::Tensor, at::Tensor> DotGatConvImpl::forward_with_attention(const T
   detail::check_in_degrees(kDotGatConvName, topology, options.allow_zero_in_degree);
   const std::int64_t heads = options.num_heads, width = options.out_features;
   const std::int64_t num_dst = topology.num_dst();
-  const at::Tensor rows =
-      mezzo::linear(h.src(), weight_of_sources(*this)).reshape({topology.num_src(), heads, width});
-  const at::Tensor own =
-      h.is_pair() || fc.is_empty()
-          ? detail::linear_first_rows(h.dst(), num_dst, weight_of_destinations(*this))
-                .reshape({num_dst, heads, width})
-          : detail::first_rows(rows, num_dst);
+  const at::Tensor rows = mezzo::linear(h.src(), detail::weight_of_sources(*this))
+                              .reshape({topology.num_src(), heads, width});
+  const at::Tensor own = detail::rows_of_destinations(*this, h, rows, num_dst);
   // Divides the rows, not their products, which may overflow float16.
-  const at::Tensor received = own / std::sqrt(static_cast<double>(width));
+  const at::Tensor received =
+      own.reshape({num_dst, heads, width}) / std::sqrt(static_cast<double>(width));
   const at::Tensor attention =
       edge_softmax(topology, gsddmm(topology, BinaryOp::kDot, rows, received));
   return {gspmm(topology, BinaryOp::kMul, ReduceOp::kSum, rows, attention), attention};

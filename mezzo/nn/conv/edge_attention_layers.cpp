@@ -1,6 +1,5 @@
 #include "mezzo/nn/conv/edge_attention_layers.h"
 
-#include <cmath>
 #include <ostream>
 #include <utility>
 #include <vector>
@@ -12,6 +11,7 @@
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/attention_support.h"
 #include "mezzo/nn/conv/propagation.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"
@@ -21,16 +21,9 @@ namespace {
 
 constexpr auto kEgatConvName = "EGATConv";
 constexpr auto kEdgeGatConvName = "EdgeGATConv";
-const double kReluGain = std::sqrt(2.0);
 
 torch::nn::Linear linear_without_bias(std::int64_t in_features, std::int64_t out_features) {
   return torch::nn::Linear(torch::nn::LinearOptions(in_features, out_features).bias(false));
-}
-
-/// attn [1, heads, width] as a weight [heads, heads * width] that multiplies each head's columns:
-/// a product reads the rows once, and an elementwise one would make another tensor of their size.
-at::Tensor weight_of_scores(const at::Tensor& attn) {
-  return (at::eye(attn.size(1), attn.options()).unsqueeze(-1) * attn).flatten(1);
 }
 
 /// attn . weight x of each head as a weight for x: [heads, in]. weight: [heads * width, in].
@@ -45,11 +38,9 @@ EGATConvImpl::EGATConvImpl(EGATConvOptions layer_options) : options(layer_option
 }
 
 void EGATConvImpl::reset() {
-  detail::check_positive(kEgatConvName, "in_features", options.in_features);
+  detail::check_attention_sizes(kEgatConvName, options);
   detail::check_positive(kEgatConvName, "in_edge_features", options.in_edge_features);
-  detail::check_positive(kEgatConvName, "out_features", options.out_features);
   detail::check_positive(kEgatConvName, "out_edge_features", options.out_edge_features);
-  detail::check_positive(kEgatConvName, "num_heads", options.num_heads);
   const std::int64_t in_dst = detail::width_of_destinations(kEgatConvName, options);
   const std::int64_t width = options.num_heads * options.out_edge_features;
   fc_node_src = register_module(
@@ -73,9 +64,9 @@ void EGATConvImpl::pretty_print(std::ostream& stream) const {
 
 void EGATConvImpl::reset_parameters() {
   for (torch::nn::Linear* part : {&fc_node_src, &fc_ni, &fc_fij, &fc_nj}) {
-    torch::nn::init::xavier_normal_((*part)->weight, kReluGain);
+    torch::nn::init::xavier_normal_((*part)->weight, detail::kAttentionGain);
   }
-  torch::nn::init::xavier_normal_(attn, kReluGain);
+  torch::nn::init::xavier_normal_(attn, detail::kAttentionGain);
   if (bias.defined()) torch::nn::init::zeros_(bias);
 }
 
@@ -105,7 +96,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> EGATConvImpl::forward_with_attent
   at::Tensor edges = mezzo::linear(edge_features, fc_fij->weight);
   edges.add_(gsddmm(topology, BinaryOp::kAdd, sent, received));
   at::leaky_relu_(edges, 0.01);
-  const at::Tensor scores = mezzo::linear(edges, weight_of_scores(attn));
+  const at::Tensor scores = mezzo::linear(edges, detail::weight_of_scores(attn));
   at::Tensor attention;
   {
     // Uses the accumulator type, as the other layers with attention do.
@@ -125,22 +116,11 @@ EdgeGATConvImpl::EdgeGATConvImpl(EdgeGATConvOptions layer_options)
 }
 
 void EdgeGATConvImpl::reset() {
-  detail::check_positive(kEdgeGatConvName, "in_features", options.in_features);
+  detail::check_attention_options(kEdgeGatConvName, options);
   detail::check_positive(kEdgeGatConvName, "edge_features", options.edge_features);
-  detail::check_positive(kEdgeGatConvName, "out_features", options.out_features);
-  detail::check_positive(kEdgeGatConvName, "num_heads", options.num_heads);
-  detail::check_probability(kEdgeGatConvName, "feature_dropout", options.feature_dropout);
-  detail::check_probability(kEdgeGatConvName, "attention_dropout", options.attention_dropout);
-  MEZZO_CHECK(std::isfinite(options.negative_slope), "{}: expected a finite negative_slope, got {}",
-              kEdgeGatConvName, options.negative_slope);
   const std::int64_t in_dst = detail::width_of_destinations(kEdgeGatConvName, options);
   const std::int64_t heads = options.num_heads, width = heads * options.out_features;
-  if (options.in_features_dst == 0) {
-    fc = register_module("fc", linear_without_bias(options.in_features, width));
-  } else {
-    fc_src = register_module("fc_src", linear_without_bias(options.in_features, width));
-    fc_dst = register_module("fc_dst", linear_without_bias(in_dst, width));
-  }
+  detail::register_projections(*this, in_dst);
   const auto vector = [&] { return at::empty({1, heads, options.out_features}); };
   attn_l = register_parameter("attn_l", vector());
   attn_r = register_parameter("attn_r", vector());
@@ -163,10 +143,10 @@ void EdgeGATConvImpl::pretty_print(std::ostream& stream) const {
 
 void EdgeGATConvImpl::reset_parameters() {
   for (torch::nn::Linear* part : {&fc, &fc_src, &fc_dst, &fc_edge, &res_fc}) {
-    if (!part->is_empty()) torch::nn::init::xavier_normal_((*part)->weight, kReluGain);
+    if (!part->is_empty()) torch::nn::init::xavier_normal_((*part)->weight, detail::kAttentionGain);
   }
   for (at::Tensor* part : {&attn_l, &attn_r, &attn_edge}) {
-    torch::nn::init::xavier_normal_(*part, kReluGain);
+    torch::nn::init::xavier_normal_(*part, detail::kAttentionGain);
   }
   if (bias.defined()) torch::nn::init::zeros_(bias);
 }
@@ -186,14 +166,10 @@ std::pair<at::Tensor, at::Tensor> EdgeGATConvImpl::forward_with_attention(
   const std::int64_t heads = options.num_heads, width = options.out_features;
   const std::int64_t num_dst = topology.num_dst();
   const NodeRows h = detail::drop_features(features, options.feature_dropout, is_training());
-  const bool shares = !fc.is_empty();
-  const at::Tensor rows = mezzo::linear(h.src(), (shares ? fc : fc_src)->weight);
-  const at::Tensor own =
-      shares && !h.is_pair()
-          ? detail::first_rows(rows, num_dst)
-          : detail::linear_first_rows(h.dst(), num_dst, (shares ? fc : fc_dst)->weight);
-  const at::Tensor sent = mezzo::linear(rows, weight_of_scores(attn_l));
-  const at::Tensor received = mezzo::linear(own, weight_of_scores(attn_r));
+  const at::Tensor rows = mezzo::linear(h.src(), detail::weight_of_sources(*this));
+  const at::Tensor own = detail::rows_of_destinations(*this, h, rows, num_dst);
+  const at::Tensor sent = mezzo::linear(rows, detail::weight_of_scores(attn_l));
+  const at::Tensor received = mezzo::linear(own, detail::weight_of_scores(attn_r));
   const at::Tensor of_edges =
       mezzo::linear(edge_features, weight_of_projected_scores(attn_edge, fc_edge->weight));
   at::Tensor attention;
@@ -220,9 +196,7 @@ std::pair<at::Tensor, at::Tensor> EdgeGATConvImpl::forward_with_attention(
   at::Tensor out = gspmm(topology, BinaryOp::kMul, ReduceOp::kSum,
                          rows.view({topology.num_src(), heads, width}), attention) +
                    at::stack(of_heads, 1);
-  if (options.residual) {
-    out = out + detail::linear_first_rows(h.dst(), num_dst, res_fc->weight).view(out.sizes());
-  }
+  if (options.residual) out = detail::add_residual(out, h, res_fc);
   if (bias.defined()) out = detail::add_parameter(out, bias.view({heads, width}));
   return {detail::activate(options.activation, out), attention};
 }
