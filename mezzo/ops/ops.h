@@ -63,10 +63,10 @@ MEZZO_API at::Tensor edge_softmax(const Topology& topology, const at::Tensor& lo
 /// the bias of a sparse x. The structure of a sparse x is compared with a cached one, which
 /// synchronizes on CUDA outside of graph capture. Autocast casts x and weight to the 16-bit type.
 /// The CPU's product depends only on the processor, the dtype and the sizes, so equal processors
-/// give equal bits. 16 bits: libtorch's product if the processor multiplies that type fast, else a
-/// blocked one through float32 (MEZZO_LINEAR=native or float32 forces one). float32: libtorch's,
-/// or the blocked one if it is large and MKL would leave AVX-512 unused
-/// (MEZZO_FLOAT32_LINEAR=libtorch or blocked forces one).
+/// give equal bits. 16 bits: libtorch's product if it is large and the processor multiplies that
+/// type fast, else a blocked one through float32 (MEZZO_LINEAR=native or float32 forces one).
+/// float32: libtorch's, or the blocked one if it is large and MKL would leave AVX-512 unused
+/// (MEZZO_FLOAT32_LINEAR=libtorch or blocked forces one). See also BatchInvariant.
 MEZZO_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias = {});
 

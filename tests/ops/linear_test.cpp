@@ -1,11 +1,14 @@
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <thread>
 
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
 #include "mezzo/ops/dense/blocked_product.h"
 #include "mezzo/ops/ops.h"
+#include "mezzo/runtime/batch_invariant.h"
 
 #include "support/gradcheck.h"
 #include "support/tensors.h"
@@ -245,6 +248,37 @@ TEST(Linear, names_an_operand_of_a_layout_without_a_product) {
     EXPECT_ERROR("linear:expectedastridedbias,gotSparse",
                  mezzo::linear(rows, weight, weight.select(1, 0).to_sparse()));
   }
+}
+
+TEST(Linear, has_rows_with_the_same_bits_in_any_number_in_a_batch_invariant_scope) {
+  const BatchInvariant scope;
+  const int threads = at::get_num_threads();
+  for (const DTypeInfo& dtype : dtypes()) {
+    if (dtype.scalar == at::kDouble) continue;
+    for (const Sizes& s : all_sizes()) {
+      SCOPED_TRACE(described(s, dtype));
+      const Inputs in = make_inputs(s, dtype.scalar, /*whole=*/false);
+      const at::Tensor all = mezzo::linear(in.x, in.weight, in.bias);
+      at::set_num_threads(1);
+      for (std::int64_t first = 0, count = 1; first < s.rows; first += count, count = count * 3) {
+        count = std::min(count, s.rows - first);
+        const at::Tensor part = mezzo::linear(in.x.narrow(0, first, count), in.weight, in.bias);
+        EXPECT_TRUE(same_bits(part, all.narrow(0, first, count)));
+      }
+      at::set_num_threads(threads);
+    }
+  }
+}
+
+TEST(Linear, is_batch_invariant_only_in_the_thread_of_the_scope) {
+  EXPECT_FALSE(BatchInvariant::is_enabled());
+  {
+    const BatchInvariant outer;
+    { const BatchInvariant inner; }
+    EXPECT_TRUE(BatchInvariant::is_enabled());
+    std::thread([] { EXPECT_FALSE(BatchInvariant::is_enabled()); }).join();
+  }
+  EXPECT_FALSE(BatchInvariant::is_enabled());
 }
 
 /// A matrix with about a third of its entries; some rows and columns are empty.

@@ -17,6 +17,7 @@
 #include "mezzo/ops/dense/sparse_linear.h"
 #include "mezzo/ops/op.h"
 #include "mezzo/ops/ops.h"
+#include "mezzo/runtime/batch_invariant.h"
 #include "mezzo/runtime/sixteen_bits.h"
 
 namespace mezzo::detail {
@@ -50,6 +51,8 @@ struct ProductInFloat32 {
 
 /// With fewer multiplications libtorch's float32 product is faster.
 constexpr std::int64_t kMinBlockedFloat32 = 1 << 22;
+/// With fewer, Mezzo's product is done before libtorch has prepared its own of 16 bits.
+constexpr std::int64_t kMinNative16Bits = 1 << 20;
 
 /// Whether this processor has AVX-512 but libtorch's MKL, which uses it on Intel only, would not.
 bool mkl_misses_avx512() {
@@ -67,6 +70,7 @@ template <>
 Product product_for<OnCpu>(at::ScalarType type, std::int64_t multiplications) {
   using Float32Names = TypeList<LibtorchProduct, BlockedProduct>;
   using SixteenBitNames = TypeList<NativeProduct, ProductInFloat32>;
+  if (BatchInvariant::is_enabled() && type != at::kDouble) return Product::kBlocked;
   if (type == at::kFloat) {
     static const auto forced = parse_variable(Float32Names{}, "MEZZO_FLOAT32_LINEAR");
     if (forced) return *forced;
@@ -78,7 +82,7 @@ Product product_for<OnCpu>(at::ScalarType type, std::int64_t multiplications) {
   if (forced) return *forced;
   const bool fast = type == at::kBFloat16 ? kernels::has_fast_bfloat16_products()
                                           : kernels::has_fast_float16_products();
-  return fast ? Product::kLibtorch : Product::kBlocked;
+  return fast && multiplications >= kMinNative16Bits ? Product::kLibtorch : Product::kBlocked;
 }
 
 template <>
