@@ -34,7 +34,7 @@ NpyStream::NpyStream(const std::filesystem::path& npz, const std::string& key)
     : where_(npz.string() + ": " + key) {
   struct Open {
     NpzFile file;
-    NpzMember member;  // closed before its file
+    ZipEntry member;  // closed before its file
   };
   const auto open = std::make_shared<Open>(Open{.file = NpzFile(npz), .member = {}});
   open->member = open->file.open(key);

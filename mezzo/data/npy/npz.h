@@ -1,39 +1,19 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
-#include <map>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
-
-struct zip;       // libzip's open file
-struct zip_file;  // and an open member of one
+#include "mezzo/data/npy/zip_file.h"
 
 namespace mezzo::data {
 
 /// Whether a file may be an npz file, by its name or first bytes. True also for a file that is not
 /// regular or cannot be opened, so NpzFile reports the error.
 bool may_be_npz(const std::filesystem::path& path);
-
-/// An open array of an NpzFile: the bytes of a .npy file.
-struct NpzMember {
-  struct Closer {
-    void operator()(::zip_file* file) const;
-  };
-
-  std::string where;
-  std::unique_ptr<::zip_file, Closer> file;
-  std::uint64_t size = 0;  ///< as in the zip directory
-
-  /// Reads up to `count` bytes; 0 at the end, if the checksum is right.
-  std::size_t read(char* target, std::uint64_t count) const;
-};
 
 /// The arrays of an .npz file: a zip archive, stored or deflated, whose members are `<key>.npy`.
 /// Members are read on request. Not thread-safe.
@@ -47,11 +27,11 @@ class MEZZO_API NpzFile {
   std::vector<std::string> keys() const;
 
   /// Whether there is an array of this name.
-  bool contains(const std::string& key) const { return members_.count(key + ".npy") > 0; }
+  bool contains(const std::string& key) const { return archive_.contains(key + ".npy"); }
 
   /// Opens array `key`; the NpzFile must outlive the result. Throws IoError if the array is
   /// missing, encrypted, compressed otherwise, or too large to have come from its compressed bytes.
-  NpzMember open(const std::string& key) const;
+  ZipEntry open(const std::string& key) const;
 
   /// The numbers of array `key`, on the CPU; see parse_npy. Throws IoError as open() does, and if
   /// the size or checksum differs from the directory. Allocates twice the array.
@@ -64,22 +44,17 @@ class MEZZO_API NpzFile {
   bool holds_objects(const std::string& key) const;
 
   /// The constructor's path, for messages.
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return archive_.path(); }
 
   /// "<path>: <key>", the start of messages about one array.
-  std::string where(const std::string& key) const { return path_ + ": " + key; }
+  std::string where(const std::string& key) const { return path() + ": " + key; }
 
  private:
-  struct Closer {
-    void operator()(::zip* archive) const;
-  };
-
+  /// The name of the member; throws IoError if it is missing.
+  std::string member_of(const std::string& key) const;
   std::string bytes(const std::string& key) const;
 
-  std::string path_;
-  std::uint64_t file_bytes_ = 0;
-  std::unique_ptr<::zip, Closer> archive_;
-  std::map<std::string, std::uint64_t> members_;  // name -> index
+  ZipFile archive_;
 };
 
 }  // namespace mezzo::data

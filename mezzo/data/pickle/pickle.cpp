@@ -11,13 +11,23 @@ namespace {
 
 constexpr std::size_t kMaxMatrixAttributes = 64;  // scipy sets seven
 
-at::Tensor array_of(const PickleValue& value, const std::string& where) {
-  const auto* const* const array = std::get_if<PickleArray*>(&value);
-  require(array != nullptr && (*array)->built, where, "expected a numpy array");
-  const PickleArray& contents = **array;
-  return tensor_from_bytes(
-      std::string(contents.dtype->order) + std::string(contents.dtype->code), contents.shape,
-      contents.fortran_order ? ArrayOrder::kFortran : ArrayOrder::kC, contents.bytes, where);
+/// The bytes of each character; checked: hostile files have others.
+std::string bytes_of_latin1(std::string_view text, const std::string& where) {
+  constexpr unsigned char kAscii = 0x80, kTail = 0xC0;  // two bytes: 110000xy 10zzzzzz
+  std::string bytes;
+  bytes.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    if (first < kAscii) {
+      bytes += text[i];
+      continue;
+    }
+    const bool pair = (first == kTail + 2 || first == kTail + 3) && i + 1 < text.size() &&
+                      (static_cast<unsigned char>(text[i + 1]) & kTail) == kAscii;
+    require(pair, where, "the bytes of an array are not Latin-1 text");
+    bytes += static_cast<char>((first & 3) << 6 | (static_cast<unsigned char>(text[++i]) & ~kTail));
+  }
+  return bytes;
 }
 
 const PickleValue& attribute(const PickleDict& attributes, std::string_view name,
@@ -31,6 +41,18 @@ const PickleValue& attribute(const PickleDict& attributes, std::string_view name
 }
 
 }  // namespace
+
+at::Tensor array_of(const PickleValue& value, const std::string& where) {
+  const auto* const* const array = std::get_if<PickleArray*>(&value);
+  require(array != nullptr && (*array)->built, where, "expected a numpy array");
+  const PickleArray& contents = **array;
+  std::string decoded;
+  if (contents.is_latin1) decoded = bytes_of_latin1(contents.bytes, where);
+  return tensor_from_bytes(std::string(contents.dtype->order) + std::string(contents.dtype->code),
+                           contents.shape,
+                           contents.fortran_order ? ArrayOrder::kFortran : ArrayOrder::kC,
+                           contents.is_latin1 ? std::string_view(decoded) : contents.bytes, where);
+}
 
 at::Tensor unpickle_array(std::string_view bytes, const std::string& where) {
   PickleMachine machine(bytes, where);

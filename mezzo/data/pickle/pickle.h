@@ -10,11 +10,10 @@
 
 #include "mezzo/core/export.h"
 
-/// Python pickles of numbers, as in the Planetoid files. Reading one runs no code: the reader
-/// supports the opcodes of protocol 2 that build numbers, strings, tuples, lists, dicts, numpy
-/// arrays and scipy CSR matrices, and six names (scipy.sparse.csr.csr_matrix,
-/// numpy.core.multiarray._reconstruct, numpy.ndarray, numpy.dtype, collections.defaultdict,
-/// __builtin__.list). Anything else is an IoError that begins with `where` and reports the offset.
+/// Python pickles of numbers, as in the Planetoid files and in those of torch.save (torch_file.h).
+/// Reading one runs no code: the reader supports the opcodes of protocol 2 that build numbers,
+/// strings, tuples, lists, dicts, numpy arrays, tensors and scipy CSR matrices, and the names in
+/// pickle_objects.cpp. Anything else is an IoError that begins with `where` and reports the offset.
 /// Memory and time are bounded by a multiple of the file's size.
 namespace mezzo::data {
 

@@ -19,6 +19,7 @@ enum Opcode : unsigned char {
   kBinString = 'T',
   kShortBinString = 'U',
   kBinUnicode = 'X',
+  kBinPersId = 'Q',
   kAppend = 'a',
   kBuild = 'b',
   kGlobal = 'c',
@@ -43,31 +44,6 @@ enum Opcode : unsigned char {
   kLong1 = 0x8a,
 };
 
-struct KnownName {
-  std::string_view module, name;
-  PickleName value;
-};
-
-constexpr KnownName kKnownNames[] = {
-    {"scipy.sparse.csr", "csr_matrix", PickleName::kCsrMatrix},
-    {"numpy.core.multiarray", "_reconstruct", PickleName::kReconstruct},
-    {"numpy", "ndarray", PickleName::kNdarray},
-    {"numpy", "dtype", PickleName::kDtype},
-    {"collections", "defaultdict", PickleName::kDefaultdict},
-    {"__builtin__", "list", PickleName::kList},
-};
-
-constexpr std::size_t kMaxArrayDimensions = 32;
-
-/// For messages: a name from the file, shortened and without control characters.
-std::string printable(std::string_view text) {
-  std::string out(text.substr(0, 80));
-  for (char& c : out) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return out;
-}
-
 }  // namespace
 
 PickleMachine::PickleMachine(std::string_view bytes, std::string where)
@@ -78,6 +54,14 @@ void PickleMachine::fault(const std::string& what) const {
 }
 
 PickleValue PickleMachine::run() {
+  const PickleValue value = run_first();
+  if (position_ != bytes_.size()) {
+    fault(fmt::format("{} bytes after its end", bytes_.size() - position_));
+  }
+  return value;
+}
+
+PickleValue PickleMachine::run_first() {
   while (true) {
     opcode_position_ = position_;
     const auto opcode = static_cast<unsigned char>(take(1)[0]);
@@ -97,9 +81,6 @@ PickleValue PickleMachine::run() {
   if (stack_.size() != 1 || !marks_.empty()) {
     fault(fmt::format("ends with {} values and {} marks on the stack, expected one value",
                       stack_.size(), marks_.size()));
-  }
-  if (position_ != bytes_.size()) {
-    fault(fmt::format("{} bytes after its end", bytes_.size() - position_));
   }
   return stack_.back();
 }
@@ -152,13 +133,6 @@ std::vector<PickleValue> PickleMachine::pop_to_mark() {
   std::vector<PickleValue> items(begin, stack_.end());
   stack_.erase(begin, stack_.end());
   return items;
-}
-
-template <class T>
-T PickleMachine::expect(const PickleValue& value, const char* what) const {
-  const T* const result = std::get_if<T>(&value);
-  if (result == nullptr) fault(fmt::format("expected {}", what));
-  return *result;
 }
 
 bool PickleMachine::run_literal(unsigned char opcode) {
@@ -310,86 +284,12 @@ bool PickleMachine::run_object(unsigned char opcode) {
     case kBuild:
       build();
       return true;
+    case kBinPersId:
+      push_storage();
+      return true;
     default:
       return false;
   }
-}
-
-void PickleMachine::push_name() {
-  const std::string_view module = take_line();
-  const std::string_view name = take_line();
-  for (const KnownName& known : kKnownNames) {
-    if (known.module == module && known.name == name) return push(known.value);
-  }
-  fault(fmt::format("the name '{}.{}' is refused: it could run programs", printable(module),
-                    printable(name)));
-}
-
-void PickleMachine::new_object() {
-  const auto* const arguments = expect<PickleTuple*>(pop(), "a tuple of arguments");
-  const auto type = expect<PickleName>(pop(), "a class");
-  if (type != PickleName::kCsrMatrix || !arguments->items.empty()) {
-    fault("expected an empty scipy CSR matrix");
-  }
-  push(&matrices_.emplace_back());
-}
-
-void PickleMachine::reduce() {
-  const auto& arguments = expect<PickleTuple*>(pop(), "a tuple of arguments")->items;
-  const auto function = expect<PickleName>(pop(), "a function");
-  const auto is_name = [&](std::size_t i, PickleName name) {
-    return i < arguments.size() && arguments[i] == PickleValue(name);
-  };
-  if (function == PickleName::kReconstruct && is_name(0, PickleName::kNdarray)) {
-    push(&arrays_.emplace_back());
-  } else if (function == PickleName::kDtype && !arguments.empty()) {
-    const auto code = expect<std::string_view>(arguments[0], "a dtype code such as 'f4'");
-    push(&dtypes_.emplace_back(PickleDtype{.code = code}));
-  } else if (function == PickleName::kDefaultdict && arguments.size() == 1 &&
-             is_name(0, PickleName::kList)) {
-    push(&dicts_.emplace_back());
-  } else {
-    fault("a call that is neither of an array, a dtype nor a dict of lists");
-  }
-}
-
-void PickleMachine::build() {
-  const PickleValue state = pop();
-  const PickleValue target = top();
-  if (auto* const* dtype = std::get_if<PickleDtype*>(&target)) {
-    build_dtype(**dtype, state);
-  } else if (auto* const* array = std::get_if<PickleArray*>(&target)) {
-    build_array(**array, state);
-  } else if (auto* const* matrix = std::get_if<PickleCsr*>(&target)) {
-    if ((*matrix)->attributes != nullptr) fault("a matrix is built twice");
-    (*matrix)->attributes = expect<PickleDict*>(state, "a dict of attributes");
-  } else {
-    fault("a state for an object that has no state");
-  }
-}
-
-void PickleMachine::build_dtype(PickleDtype& dtype, const PickleValue& state) {
-  const auto& items = expect<PickleTuple*>(state, "a tuple, the state of a dtype")->items;
-  if (items.size() < 2) fault("the state of a dtype is too short");
-  dtype.order = expect<std::string_view>(items[1], "a byte order");
-  if (dtype.order.size() != 1) fault("a byte order of other than one character");
-}
-
-void PickleMachine::build_array(PickleArray& array, const PickleValue& state) {
-  const auto& items = expect<PickleTuple*>(state, "a tuple, the state of an array")->items;
-  if (array.built) fault("an array is built twice");
-  if (items.size() != 5) fault("the state of an array has other than 5 parts");
-  const auto& shape = expect<PickleTuple*>(items[1], "a tuple, the shape")->items;
-  if (shape.size() > kMaxArrayDimensions) fault("an array of more than 32 dimensions");
-  for (const PickleValue& size : shape) {
-    array.shape.push_back(expect<std::int64_t>(size, "a dimension"));
-  }
-  array.dtype = expect<PickleDtype*>(items[2], "a dtype");
-  array.fortran_order = std::holds_alternative<bool>(items[3])
-                            ? std::get<bool>(items[3])
-                            : expect<std::int64_t>(items[3], "the order of an array") != 0;
-  array.bytes = expect<std::string_view>(items[4], "the bytes of an array (objects are refused)");
-  array.built = true;
 }
 
 }  // namespace mezzo::data
