@@ -128,6 +128,21 @@ struct SplitMasks {
   at::Tensor train, val, test;
 };
 
+/// Pairs of nodes that are no links, which the data fix for the links of one mask. Node ids are
+/// int64 in [0, N).
+struct NegativePairs {
+  /// [2, M]: sources and destinations, compared with every link of the mask; undefined: none.
+  at::Tensor pairs = {};
+  /// [L, K], K > 0, of the L links in the mask, in the order of the edges: the nodes in the place
+  /// of the source, and in that of the destination, of each link; undefined: none.
+  at::Tensor src = {}, dst = {};
+};
+
+/// The negative pairs that a data set fixes for its links; they have one split then.
+struct LinkNegatives {
+  NegativePairs train = {}, val = {}, test = {};
+};
+
 /// How a part relates to the whole data set; see write_parts. All tensors are on the CPU; ids and
 /// degrees are memory-mapped.
 struct DatasetPart {
@@ -168,6 +183,10 @@ struct MEZZO_API Dataset {
   /// Read by decoders of links.
   at::Tensor edge_types = {};
   std::int64_t num_edge_types = 1;
+  /// Of links: bool [E], the edges that carry messages, none of them held out; undefined: all but
+  /// those held out for validation and testing and others between the same two nodes.
+  at::Tensor message_mask = {};
+  LinkNegatives negatives = {};  ///< of links, if the data fix some
   /// [N, F] of float32, bfloat16 or float16, strided, or sparse CSR of float32; undefined if there
   /// are no features.
   at::Tensor features;
@@ -210,8 +229,9 @@ struct MEZZO_API Dataset {
   SplitMasks split(std::int64_t index) const;
 
   /// Checks the data: ids in range, one row a node, edge or graph, graphs apart, labels in range,
-  /// masks disjoint and only of targets with labels, valid sparse structure, finite features
-  /// (mapped features are not read) and edge weights.
+  /// masks disjoint and only of targets with labels, held-out links without messages, negative
+  /// pairs that fit the masks, valid sparse structure, finite features (mapped features are not
+  /// read) and edge weights.
   /// Throws InvalidArgument with the data set and the fault. Every reader calls it and reports the
   /// fault as IoError with the file.
   void validate() const;

@@ -136,7 +136,7 @@ Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options
       check(dataset);
     }
     if (dataset.tasks.empty() && dataset.labels.defined()) dataset.tasks = {dataset.task()};
-    if (is_link && dataset.target != TaskTarget::kLink) data::set_links(dataset, options);
+    if (is_link || dataset.target == TaskTarget::kLink) data::set_links(dataset, options);
     if (dataset.labels.defined()) data::check_task(dataset.task(), options.task, name_or_path);
     if (options.metric && dataset.labels.defined()) {
       MEZZO_CHECK(fits(*options.metric, dataset.task(), dataset.num_classes),

@@ -180,6 +180,21 @@ std::vector<std::int64_t> random_order(std::int64_t count, std::uint64_t seed);
 /// Throws IoError if an edge has no class, and for fewer than three pairs of nodes to split.
 void set_links(Dataset& dataset, const LoadOptions& options);
 
+/// Calls act(name, nodes) for each array of negative pairs, defined or not: "val_negatives" for the
+/// pairs, "val_negative_src", "val_negative_dst", and those of "train" and "test". negatives: a
+/// LinkNegatives, whose arrays act may set.
+template <class Negatives, class Act>
+void for_each_negatives(Negatives&& negatives, const Act& act) {
+  const auto of_role = [&](const std::string& role, auto& pairs) {
+    act(role + "_negatives", pairs.pairs);
+    act(role + "_negative_src", pairs.src);
+    act(role + "_negative_dst", pairs.dst);
+  };
+  of_role("train", negatives.train);
+  of_role("val", negatives.val);
+  of_role("test", negatives.test);
+}
+
 /// Throws InvalidArgument if a named split is requested and the data have none.
 void refuse_named_split(const LoadOptions& options, const std::string& where);
 

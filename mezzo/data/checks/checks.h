@@ -20,7 +20,7 @@ namespace mezzo::data {
 
 /// Edges, their weights, features and types, and graphs.
 void check_edges(const Dataset& dataset);
-/// Labels and masks.
+/// Labels, masks, and what only links have.
 void check_targets(const Dataset& dataset);
 /// Features of nodes, unless they are mapped.
 void check_features(const Dataset& dataset);

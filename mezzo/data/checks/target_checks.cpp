@@ -1,4 +1,5 @@
 #include <cmath>
+#include <map>
 
 #include "mezzo/data/checks/checks.h"
 
@@ -16,6 +17,7 @@ class TargetChecks : public DatasetCheck {
     } else {
       check_unlabelled();
     }
+    check_links();
   }
 
  private:
@@ -116,6 +118,45 @@ class TargetChecks : public DatasetCheck {
     check(used.size(0) == 0, "masks: {} {} has no label, but is in a mask of split {}", target(),
           used.size(0) == 0 ? 0 : used[0][0].item<std::int64_t>(),
           used.size(0) == 0 ? 0 : used[0][1].item<std::int64_t>());
+  }
+
+  void check_links() const {
+    bool any = data_.message_mask.defined();
+    for_each_negatives(data_.negatives, [&](const std::string& /*name*/, const at::Tensor& nodes) {
+      any = any || nodes.defined();
+    });
+    if (!any) return;
+    check(data_.target == TaskTarget::kLink && data_.num_splits() == 1,
+          "it has a message mask or negative pairs, expected links of one split, got {}s of {}",
+          target(), data_.num_splits());
+    check_message_mask();
+    const auto links = [](const at::Tensor& mask) { return mask.sum().item<std::int64_t>(); };
+    const std::map<std::string_view, std::int64_t> rows = {{"train", links(data_.train_masks)},
+                                                           {"val", links(data_.val_masks)},
+                                                           {"test", links(data_.test_masks)}};
+    for_each_negatives(data_.negatives, [&](const std::string& name, const at::Tensor& nodes) {
+      const std::int64_t of_role = rows.at(std::string_view(name).substr(0, name.find('_')));
+      if (nodes.defined()) check_negatives(nodes, name.ends_with("s") ? 2 : of_role, name.c_str());
+    });
+  }
+
+  void check_message_mask() const {
+    const at::Tensor& mask = data_.message_mask;
+    if (!mask.defined()) return;
+    check_column(mask, at::kBool, 1, "message mask");
+    check(mask.numel() == data_.num_edges(), "message mask: {} rows for {} edges", mask.numel(),
+          data_.num_edges());
+    const at::Tensor held_out = data_.val_masks.logical_or(data_.test_masks).squeeze(1);
+    const at::Tensor bad = mask.logical_and(held_out).nonzero();
+    check(bad.size(0) == 0, "message mask: edge {} carries messages, but is held out",
+          bad.size(0) == 0 ? 0 : bad[0][0].item<std::int64_t>());
+  }
+
+  void check_negatives(const at::Tensor& nodes, std::int64_t rows, const char* what) const {
+    check_column(nodes, at::kLong, 2, what);
+    check(nodes.size(0) == rows && nodes.size(1) > 0,
+          "{}: expected shape [{}, K] with K > 0, got {}", what, rows, shape_text(nodes));
+    check_range(nodes, data_.num_nodes, what);
   }
 };
 

@@ -4,10 +4,9 @@
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "mezzo/data/formats.h"
-#include "mezzo/data/json_file.h"
+#include "mezzo/data/formats/npy_meta.h"
 #include "mezzo/data/npy/npy.h"
 #include "mezzo/data/npy/npy_stream.h"
 #include "mezzo/data/readers.h"
@@ -17,78 +16,8 @@ namespace mezzo::data {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr std::string_view kRoles[] = {"train", "val", "test"};
-
-/// The values of meta.json that the array readers need.
-struct Meta {
-  std::optional<std::string> name;
-  std::optional<std::int64_t> num_nodes, num_edges, num_features, num_classes;
-  std::vector<std::string> class_names;
-  std::optional<Metric> metric;
-  std::optional<Task> task;
-};
-
-std::optional<std::int64_t> count_of(const json& root, const char* key, const std::string& where) {
-  const auto value = root.find(key);
-  if (value == root.end()) return std::nullopt;
-  require(is_int64(*value) && *value >= 0, where, "'{}' is not an integer that is at least 0", key);
-  return value->get<std::int64_t>();
-}
-
-std::optional<std::string> text_of(const json& root, const char* key, const std::string& where) {
-  const auto value = root.find(key);
-  if (value == root.end()) return std::nullopt;
-  require(value->is_string(), where, "'{}' is not a string", key);
-  return value->get<std::string>();
-}
-
-/// Lower case without blanks, '_' and '-'.
-std::string plain_word(std::string_view text) {
-  std::string word;
-  for (const char c : text) {
-    if (c == ' ' || c == '_' || c == '-') continue;
-    word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  }
-  return word;
-}
-
-std::optional<Metric> metric_of(const std::optional<std::string>& text, const std::string& where) {
-  if (!text) return std::nullopt;
-  const std::string word = plain_word(*text);
-  if (word.starts_with("rocauc")) return Metric::kRocAuc;  // "ROC AUC (...)"
-  if (word == "ap") return Metric::kAveragePrecision;
-  std::optional<Metric> metric;
-  detail::for_each(Metrics{}, [&]<class T>() {
-    if (word == plain_word(T::name)) metric = T::kind;
-  });
-  require(metric.has_value(), where,
-          "metric '{}' is not one of {} (in any case, with or without blanks, '_' and '-')", *text,
-          detail::names(Metrics{}));
-  return metric;
-}
-
-Meta read_meta(const fs::path& folder) {
-  Meta meta;
-  const fs::path path = folder / "meta.json";
-  if (!fs::exists(path)) return meta;
-  const std::string where = path.string();
-  const json root = read_json_object(path);
-  meta.name = text_of(root, "name", where);
-  meta.num_nodes = count_of(root, "num_nodes", where);
-  meta.num_edges = count_of(root, "num_edges", where);
-  meta.num_features = count_of(root, "num_features", where);
-  meta.num_classes = count_of(root, "num_classes", where);
-  meta.metric = metric_of(text_of(root, "metric", where), where);
-  if (const std::optional<std::string> task = text_of(root, "task", where)) {
-    meta.task = parse_in_file(Tasks{}, where + ": task", *task);
-  }
-  if (root.contains("class_names")) {
-    meta.class_names = strings_of(root["class_names"], "class_names", where);
-  }
-  return meta;
-}
 
 /// The splits of a folder: NAME of each `<role>_mask[_NAME].npy`; "" is the default one.
 std::set<std::string> split_names(const fs::path& folder) {
@@ -260,7 +189,7 @@ const LabelFile* choose(const std::vector<LabelFile>& files, std::optional<Task>
   return nullptr;
 }
 
-TargetLabels read_labels(const LabelFile& file, const Meta& meta) {
+TargetLabels read_labels(const LabelFile& file, const NpyMeta& meta) {
   const std::string where = file.path.string();
   switch (file.kind) {
     case LabelKind::kClass:
@@ -285,7 +214,7 @@ void check_without_labels(const fs::path& folder, const LoadOptions& options) {
 
 /// The number of nodes, unless graph offsets have set it: of their labels, else declared, else that
 /// of the features.
-void set_num_nodes(Dataset& dataset, const std::vector<LabelFile>& labels, const Meta& meta,
+void set_num_nodes(Dataset& dataset, const std::vector<LabelFile>& labels, const NpyMeta& meta,
                    const fs::path& folder) {
   const at::Tensor& features = dataset.features;
   const bool has_rows = features.defined() && features.dim() > 0;
@@ -304,8 +233,27 @@ void set_num_nodes(Dataset& dataset, const std::vector<LabelFile>& labels, const
   if (meta.num_nodes) require_room(*meta.num_nodes, (folder / "meta.json").string());
 }
 
+/// [E] of message_mask.npy, and {train,val,test}_negatives.npy [2, M], _negative_src.npy and
+/// _negative_dst.npy [L, K]; with the name of the split, as its masks.
+void read_link_files(Dataset& dataset, const fs::path& folder, const std::string& split) {
+  const auto file_of_split = [&](const std::string& name) {
+    return folder / fmt::format("{}{}{}.npy", name, split.empty() ? "" : "_", split);
+  };
+  const fs::path messages = file_of_split("message_mask");
+  if (fs::exists(messages)) {
+    const at::Tensor mask = read_mask(messages, dataset.num_edges());
+    require(mask.size(1) == 1, messages.string(), "expected shape [{}], got {}",
+            dataset.num_edges(), shape_text(mask));
+    dataset.message_mask = mask.reshape(-1);
+  }
+  for_each_negatives(dataset.negatives, [&](const std::string& name, at::Tensor& nodes) {
+    const fs::path path = file_of_split(name);
+    if (fs::exists(path)) nodes = as_int64(read_npy(path), path.string());
+  });
+}
+
 /// Masks belong to the links if the folder has no other labels that they could be of.
-void read_link_splits(Dataset& dataset, const Meta& meta, const fs::path& folder,
+void read_link_splits(Dataset& dataset, const NpyMeta& meta, const fs::path& folder,
                       const LoadOptions& options) {
   const bool named = meta.task && meta.task->target == TaskTarget::kLink;
   const bool others = !file_of(folder, {"labels.npy", "y.npy", "graph_labels.npy"}).empty();
@@ -315,6 +263,7 @@ void read_link_splits(Dataset& dataset, const Meta& meta, const fs::path& folder
     dataset.metric = meta.metric.value_or(Metric::kRocAuc);
     const at::Tensor all = at::ones({dataset.num_edges()}, at::kBool);
     read_splits(dataset, all, folder / "edge_index.npy", options);
+    read_link_files(dataset, folder, options.split);
   }
   set_links(dataset, options);
 }
@@ -330,11 +279,12 @@ void check_count(const std::optional<std::int64_t>& declared, std::int64_t actua
 /// nodes (labels.npy or y.npy), edges (edge_labels.npy) or graphs (graph_labels.npy) as for
 /// class_labels, entry_labels or number_labels, -1 or nan if missing (without them there may be no
 /// masks); graph_offsets.npy int [G + 1] of a set of graphs;
-/// {train,val,test}_mask[_NAME].npy bool [T] or [T, S], a row a label; meta.json; its name, task,
+/// {train,val,test}_mask[_NAME].npy bool [T] or [T, S], a row a label; of links see
+/// read_link_files; meta.json; its name, task,
 /// metric, class_names, num_nodes, num_edges, num_features and num_classes are used. Without any
 /// masks: a random split, and every target has a label.
 Dataset read_npy_folder(const fs::path& folder, const LoadOptions& options) {
-  const Meta meta = read_meta(folder);
+  const NpyMeta meta = read_npy_meta(folder);
   Dataset dataset;
   dataset.name = meta.name.value_or(name_of_path(folder));
 

@@ -343,6 +343,7 @@ void write_manifest(const std::filesystem::path& folder, const FolderManifest& m
       {"class_names", manifest.class_names},
       {"arrays", arrays},
   };
+  if (manifest.num_edge_types != 1) object["num_edge_types"] = manifest.num_edge_types;
   if (const std::optional<FolderPart>& part = manifest.part) {
     object["part"] = {{"index", part->index},
                       {"num_parts", part->num_parts},

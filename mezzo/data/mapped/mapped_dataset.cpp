@@ -49,9 +49,8 @@ class ManifestParser {
     manifest.metric = metric();
     if (root_.contains("target")) {
       manifest.target = parse_in_file(TaskTargets{}, where_ + ": target", text(root_, "target"));
-      require(manifest.target != TaskTarget::kLink, where_,
-              "'target' is link, which has no labels");
     }
+    if (root_.contains("num_edge_types")) manifest.num_edge_types = count(root_, "num_edge_types");
     manifest.class_names = strings_of(member(root_, "class_names"), "class_names", where_);
     manifest.part = part();
     const nlohmann::json& arrays = member(root_, "arrays");
@@ -247,9 +246,36 @@ void read_folder_features(FolderReader& reader, Dataset& dataset, std::int64_t n
   dataset.is_mapped = true;
 }
 
+void read_folder_masks(FolderReader& reader, Dataset& dataset) {
+  const std::int64_t targets = dataset.num_targets();
+  dataset.train_masks = reader.read("train_masks", at::kBool, {targets, -1});
+  const std::int64_t splits = dataset.train_masks.size(1);
+  dataset.val_masks = reader.read("val_masks", at::kBool, {targets, splits});
+  dataset.test_masks = reader.read("test_masks", at::kBool, {targets, splits});
+}
+
+void read_folder_links(FolderReader& reader, Dataset& dataset) {
+  const std::int64_t edges = dataset.num_edges();
+  require(!dataset.graph_offsets.defined() && dataset.num_classes == 1, reader.where(),
+          "'target' is link, expected one class and no array 'graph_offsets'");
+  require(dataset.num_edge_types <= most_classes(edges), reader.where(),
+          "num_edge_types is {}, beyond any sensible number for {} edges", dataset.num_edge_types,
+          edges);
+  dataset.labels = at::ones({edges, 1}, at::kByte);
+  read_folder_masks(reader, dataset);
+  if (reader.has("edge_types")) dataset.edge_types = reader.read("edge_types", at::kLong, {edges});
+  if (reader.has("message_mask")) {
+    dataset.message_mask = reader.read("message_mask", at::kBool, {edges});
+  }
+  for_each_negatives(dataset.negatives, [&](const std::string& name, at::Tensor& nodes) {
+    if (reader.has(name)) nodes = reader.read(name, at::kLong, {-1, -1});
+  });
+}
+
 /// num_targets: of the whole, if the folder is a part.
 void read_folder_labels(FolderReader& reader, Dataset& dataset, std::int64_t num_targets,
                         const LoadOptions& options) {
+  if (dataset.target == TaskTarget::kLink) return read_folder_links(reader, dataset);
   require((dataset.num_classes > 0) == reader.has("labels"), reader.where(),
           "num_classes is {}, {} an array 'labels'", dataset.num_classes,
           reader.has("labels") ? "with" : "without");
@@ -269,10 +295,7 @@ void read_folder_labels(FolderReader& reader, Dataset& dataset, std::int64_t num
             "some {}s have no label, and no masks exclude them", target);
     return set_random_split(dataset, options.split_seed);
   }
-  dataset.train_masks = reader.read("train_masks", at::kBool, {targets, -1});
-  const std::int64_t splits = dataset.train_masks.size(1);
-  dataset.val_masks = reader.read("val_masks", at::kBool, {targets, splits});
-  dataset.test_masks = reader.read("test_masks", at::kBool, {targets, splits});
+  read_folder_masks(reader, dataset);
 }
 
 DatasetPart read_folder_part(FolderReader& reader, const FolderPart& part, std::int64_t nodes) {
@@ -306,6 +329,7 @@ Dataset read_mapped_dataset(const std::filesystem::path& folder, const LoadOptio
   dataset.num_classes = manifest.num_classes;
   dataset.metric = manifest.metric;
   dataset.target = manifest.target;
+  dataset.num_edge_types = manifest.num_edge_types;
   dataset.class_names = manifest.class_names;
   dataset.indptr = reader.map("indptr", {at::kLong}, {manifest.num_nodes + 1});
   dataset.indices = reader.map("indices", {at::kInt, at::kLong}, {manifest.num_edges});

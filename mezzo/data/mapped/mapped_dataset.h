@@ -17,7 +17,7 @@
 ///
 ///   format "mezzo", version 1, name, num_nodes N, num_edges E, num_features F, num_classes C,
 ///   metric (a name of Metrics), class_names [C] or [], target (what has the labels: "node", the
-///   default, "edge" or "graph"), and
+///   default, "edge", "graph" or "link"), num_edge_types (1, the default, or more of links), and
 ///   arrays: name -> {"file", "dtype", "shape"}; the file is in the folder.
 ///
 /// Arrays, in C order:
@@ -33,6 +33,11 @@
 ///                    of 0, 1, and 255 for a missing entry; numbers: float32 [T, C]; no labels and
 ///                    no masks if C is 0
 ///   train_masks, val_masks, test_masks   bool [T, S]
+/// Links have no labels, and may have what Dataset describes:
+///   edge_types       int64 [E]
+///   message_mask     bool [E]
+///   train_negatives  int64 [2, M], and train_negative_src, train_negative_dst int64 [L, K]; the
+///                    same of val and test
 /// A part of a data set (write_parts) also has, in the manifest, `part`: index, num_parts, hops,
 /// num_nodes and num_edges (of the whole); and the arrays of DatasetPart:
 ///   node_ids, in_degrees, out_degrees   int64 [N]
@@ -60,6 +65,7 @@ struct FolderManifest {
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_classes = 0;
   Metric metric = Metric::kAccuracy;
   TaskTarget target = TaskTarget::kNode;
+  std::int64_t num_edge_types = 1;
   std::vector<std::string> class_names = {};
   std::optional<FolderPart> part = {};
   std::map<std::string, FolderArray> arrays = {};
