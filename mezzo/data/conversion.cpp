@@ -64,7 +64,7 @@ class Conversion {
  private:
   /// What is read before the edges are written.
   struct Columns {
-    at::Tensor weights;
+    at::Tensor weights, types;
     std::int64_t num_edge_features = 0;
     TargetLabels labels;
     std::optional<GraphSource::Masks> masks;  // if there are labels
@@ -77,7 +77,9 @@ class Conversion {
   };
 
   Columns read_columns(const SourceHeader& header) {
+    const Dataset* const dataset = source_.dataset();
     Columns columns{.weights = source_.edge_weights(),
+                    .types = dataset == nullptr ? at::Tensor() : dataset->edge_types,
                     .num_edge_features = header.num_edge_features,
                     .labels = source_.labels(),
                     .masks = std::nullopt};
@@ -103,6 +105,10 @@ class Conversion {
       return rows.index_select(0, order);
     };
     if (columns.weights.defined()) write("edge_weights", ordered(columns.weights));
+    if (columns.types.defined()) {
+      manifest_.num_edge_types = source_.dataset()->num_edge_types;
+      write("edge_types", ordered(columns.types));
+    }
     if (columns.are_of_edges()) {
       const GraphSource::Masks& masks = *columns.masks;
       write_labels(columns.labels.target == TaskTarget::kLink ? at::Tensor()
@@ -114,10 +120,8 @@ class Conversion {
   }
 
   void write_links(const Dataset& dataset, const at::Tensor& order) {
-    manifest_.num_edge_types = dataset.num_edge_types;
-    for (const auto& [name, column] : {std::pair{"edge_types", dataset.edge_types},
-                                       std::pair{"message_mask", dataset.message_mask}}) {
-      if (column.defined()) write(name, column.index_select(0, order));
+    if (dataset.message_mask.defined()) {
+      write("message_mask", dataset.message_mask.index_select(0, order));
     }
     for_each_negatives(dataset.negatives, [&](const std::string& name, const at::Tensor& nodes) {
       if (!nodes.defined()) return;

@@ -1,78 +1,20 @@
+#include "mezzo/data/formats/graphbolt.h"
+
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
-#include <yaml-cpp/yaml.h>
 
 #include "mezzo/data/formats.h"
+#include "mezzo/data/pickle/torch_file.h"
 #include "mezzo/data/source/array_pieces.h"
-#include "mezzo/data/source/source_support.h"
 
 namespace mezzo::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A node of metadata.yaml with typed access. Errors contain file and line.
-class YamlPlace {
- public:
-  YamlPlace(YAML::Node node, const std::string& file) : node_(std::move(node)), file_(file) {}
-
-  /// Whether a value exists; GraphBolt's `type: null` counts as missing.
-  bool has(const char* key) const {
-    return node_.IsMap() && node_[key].IsDefined() && !node_[key].IsNull();
-  }
-
-  YamlPlace at(const char* key) const {
-    check(node_.IsMap(), "expected a map");
-    check(has(key), "'{}' is missing", key);
-    return {node_[key], file_};
-  }
-
-  /// The items of the list under `key`; empty if the key is missing.
-  std::vector<YamlPlace> list(const char* key) const {
-    std::vector<YamlPlace> items;
-    if (!has(key)) return items;
-    const YamlPlace place = at(key);
-    place.check(place.node_.IsSequence(), "'{}' is not a list", key);
-    for (const YAML::Node& item : place.node_) items.emplace_back(item, file_);
-    return items;
-  }
-
-  /// The one item of a homogeneous graph's list.
-  YamlPlace only(const char* key) const {
-    const std::vector<YamlPlace> items = list(key);
-    check(items.size() == 1, "'{}' has {} entries, expected one (graphs of one type are read)", key,
-          items.size());
-    check(!items[0].has("type"), "'{}' has a type, expected a graph of one type, without", key);
-    return items[0];
-  }
-
-  std::string text(const char* key) const {
-    const YamlPlace place = at(key);
-    place.check(place.node_.IsScalar(), "'{}' is not a single value", key);
-    return place.node_.Scalar();
-  }
-
-  std::int64_t count(const char* key) const {
-    const YamlPlace place = at(key);
-    std::int64_t value = -1;
-    const bool read =
-        place.node_.IsScalar() && YAML::convert<std::int64_t>::decode(place.node_, value);
-    place.check(read && value >= 0, "'{}' is not an integer that is at least 0", key);
-    return value;
-  }
-
-  template <class... Args>
-  void check(bool condition, fmt::format_string<Args...> text, Args&&... args) const {
-    require(condition, fmt::format("{}:{}", file_, node_.Mark().line + 1), text,
-            std::forward<Args>(args)...);
-  }
-
- private:
-  YAML::Node node_;
-  std::string file_;
-};
 
 YamlPlace read_metadata(const fs::path& path) {
   try {
@@ -83,193 +25,228 @@ YamlPlace read_metadata(const fs::path& path) {
   }
 }
 
-/// The input form of a GraphBolt OnDiskDataset, homogeneous: metadata.yaml and the files that it
-/// names, in the formats csv (edges) and numpy. The features are the node feature called 'feat', or
-/// the only one; labels and split come from the only task, or from the task options.split. Features
-/// of edges and of graph.feature_data are not read. Memory: the task's sets.
-class GraphBoltSource : public GraphSource {
+/// Labels of nodes, streamed with the graph.
+class GraphBoltSource : public GraphBoltGraph {
  public:
   GraphBoltSource(const fs::path& folder, const LoadOptions& options)
-      : folder_(folder), task_name_(options.split), on_lines_(options.on_lines) {}
+      : GraphBoltGraph(folder, options), task_(*this, options) {}
 
   SourceHeader header() override {
-    const std::optional<fs::path> path = feature_path();
-    std::int64_t num_features = 0;
-    if (path) {
-      const NpyStream rows(*path);
-      check_feature_shape(rows.shape(), num_nodes(), rows.where());
-      num_features = rows.shape()[1];
-    }
-    const bool has_name = metadata().has("dataset_name");
-    return {.name = has_name ? metadata().text("dataset_name") : name_of_path(folder_),
-            .num_nodes = num_nodes(),
-            .num_features = num_features};
+    SourceHeader header = GraphBoltGraph::header();
+    header.tasks = task_.kinds();
+    if (is_of_nodes()) header.metric = usual_metric(task_.kind()->labels);
+    return header;
   }
-
-  void edges(const TakeEdges& take) override {
-    const YamlPlace entry = metadata().at("graph").only("edges");
-    const std::string format = entry.text("format");
-    entry.check(format == "csv" || format == "numpy", "format '{}', expected csv or numpy", format);
-    const fs::path path = folder_ / entry.text("path");
-    EdgePieces pieces(take);
-    const auto add = [&](std::int64_t src, std::int64_t dst) { pieces.add(src, dst); };
-    if (format == "numpy") {
-      for_each_edge_of_array([&] { return NpyStream(path); }, num_nodes(), add);
-    } else {
-      read_edge_lines(path, add);
-    }
-    pieces.finish();
+  TargetLabels labels() override { return is_of_nodes() ? known().labels : TargetLabels(); }
+  std::optional<Masks> masks() override {
+    return is_of_nodes() ? std::optional(known().masks) : std::nullopt;
   }
+  std::vector<std::string> split_names() override { return task_.names(); }
 
-  void features(const TakeRows& take) override {
-    if (const std::optional<fs::path> path = feature_path()) {
-      take_rows_of_array(NpyStream(*path), num_nodes(), take);
-    }
-  }
-
-  TargetLabels labels() override { return known_sets().labels; }
-  std::optional<Masks> masks() override { return known_sets().masks; }
-
-  std::vector<std::string> split_names() override {
-    std::vector<std::string> names;
-    for (const YamlPlace& one : metadata().list("tasks")) {
-      if (one.has("name")) names.push_back(one.text("name"));
-    }
-    return names;
-  }
+  const GraphBoltTask& task() const { return task_; }
 
  private:
-  /// The combined contents of the sets of the task.
-  struct Sets {
-    TargetLabels labels;
-    std::optional<Masks> masks;
-  };
+  bool is_of_nodes() const { return task_.kind() && task_.kind()->target == TaskTarget::kNode; }
 
-  const YamlPlace& metadata() {
-    if (metadata_) return *metadata_;
-    metadata_ = read_metadata(folder_ / "metadata.yaml");
-    metadata_->check(!metadata_->has("graph_topology"),
-                     "a preprocessed folder, expected the input form beside 'preprocessed'");
-    return *metadata_;
+  const GraphBoltTask::Labels& known() {
+    if (!labels_) labels_ = task_.node_labels();
+    return *labels_;
   }
 
-  std::int64_t num_nodes() {
-    const YamlPlace nodes = metadata().at("graph").only("nodes");
-    const std::int64_t count = nodes.count("num");
-    nodes.check(count > 0, "no nodes");
-    nodes.check(count <= kMostNodes, "{} nodes, expected at most 2^48", count);
-    return count;
-  }
-
-  void read_edge_lines(const fs::path& path, const TakeEdge& edge) {
-    const std::int64_t count = num_nodes();
-    TextLines lines(path, on_lines_);
-    std::string_view line;
-    std::vector<std::string_view> fields;
-    while (lines.next(line)) {
-      split_fields(line, Separator::kComma, fields);
-      const auto [src, dst] = edge_of_fields(lines, fields, count);
-      edge(src, dst);
-    }
-  }
-
-  static fs::path numpy_path(const YamlPlace& entry, const fs::path& folder) {
-    const std::string format = entry.text("format");
-    entry.check(format == "numpy", "format '{}', expected numpy", format);
-    return folder / entry.text("path");
-  }
-
-  std::optional<fs::path> feature_path() {
-    std::vector<YamlPlace> candidates;
-    std::vector<std::string> names;
-    for (const YamlPlace& entry : metadata().list("feature_data")) {
-      if (entry.text("domain") != "node") continue;
-      if (entry.text("name") == "feat") return numpy_path(entry, folder_);
-      candidates.push_back(entry);
-      names.push_back(entry.text("name"));
-    }
-    metadata().check(candidates.size() <= 1,
-                     "node features '{}', expected one, or one called 'feat'",
-                     fmt::join(names, "', '"));
-    if (candidates.empty()) return std::nullopt;
-    return numpy_path(candidates[0], folder_);
-  }
-
-  /// The requested task; nullopt if the data have no task.
-  std::optional<YamlPlace> task() {
-    const std::vector<YamlPlace> tasks = metadata().list("tasks");
-    if (tasks.empty() && task_name_.empty()) return std::nullopt;
-    if (task_name_.empty() && tasks.size() == 1) return tasks[0];
-    std::vector<std::string> names;
-    for (const YamlPlace& one : tasks) {
-      names.push_back(one.text("name"));
-      if (names.back() == task_name_) return one;
-    }
-    detail::raise<InvalidArgument>("split: '{}' does not name one task of {}, which has: '{}'",
-                                   task_name_, folder_.string(), fmt::join(names, "', '"));
-  }
-
-  const Sets& known_sets() {
-    if (sets_) return *sets_;
-    const std::optional<YamlPlace> chosen = task();
-    if (!chosen) {
-      sets_ = Sets{.labels = {}, .masks = std::nullopt};
-      return *sets_;
-    }
-    const std::int64_t classes = chosen->count("num_classes");
-    std::vector<std::int64_t> values(static_cast<std::size_t>(num_nodes()), kNoLabel);
-    SplitBuilder split(num_nodes());
-    const std::pair<const char*, Role> sets[] = {
-        {"train_set", Role::kTrain}, {"validation_set", Role::kVal}, {"test_set", Role::kTest}};
-    for (const auto& [key, role] : sets) {
-      if (role == Role::kTrain || chosen->has(key))
-        read_set(chosen->only(key), role, values, split);
-    }
-    const std::string where = (folder_ / "metadata.yaml").string();
-    TargetLabels labels = class_labels(at::tensor(values, at::kLong), classes, where);
-    std::optional<Masks> masks = split.masks(labels.has_label);
-    sets_ = Sets{.labels = std::move(labels), .masks = std::move(masks)};
-    return *sets_;
-  }
-
-  void read_set(const YamlPlace& set, Role role, std::vector<std::int64_t>& values,
-                SplitBuilder& split) const {
-    std::optional<fs::path> seeds_path, labels_path;
-    for (const YamlPlace& entry : set.list("data")) {
-      const std::string name = entry.text("name");
-      // The first releases wrote seed_nodes.
-      if (name == "seeds" || name == "seed_nodes") seeds_path = numpy_path(entry, folder_);
-      if (name == "labels") labels_path = numpy_path(entry, folder_);
-    }
-    set.check(seeds_path && labels_path, "expected data called 'seeds' and 'labels'");
-    const std::string seeds_where = seeds_path->string(), labels_where = labels_path->string();
-    const at::Tensor seeds = as_int64(read_npy(*seeds_path), seeds_where);
-    require(seeds.dim() == 1, seeds_where, "expected node ids of shape [n], got {}",
-            shape_text(seeds));
-    const at::Tensor labels = as_int64(read_npy(*labels_path), labels_where);
-    require(labels.numel() == seeds.numel() &&
-                (labels.dim() == 1 || (labels.dim() == 2 && labels.size(1) == 1)),
-            labels_where, "expected one label a seed, shape [{}], got {}", seeds.numel(),
-            shape_text(labels));
-    const auto* seed = seeds.const_data_ptr<std::int64_t>();
-    const auto* label = labels.const_data_ptr<std::int64_t>();
-    for (std::int64_t i = 0; i < seeds.numel(); ++i) {
-      split.assign(seed[i], role, [&] { return seeds_where; });
-      require(label[i] >= 0, labels_where, "item {} is the negative label {}", i, label[i]);
-      values[static_cast<std::size_t>(seed[i])] = label[i];
-    }
-  }
-
-  fs::path folder_;
-  std::string task_name_;
-  std::function<void()> on_lines_;
-  std::optional<YamlPlace> metadata_;
-  std::optional<Sets> sets_;
+  GraphBoltTask task_;
+  std::optional<GraphBoltTask::Labels> labels_;
 };
+
+std::unique_ptr<GraphSource> open_graphbolt(const fs::path& folder, const LoadOptions& options) {
+  auto source = std::make_unique<GraphBoltSource>(folder, options);
+  const std::optional<Task>& kind = source->task().kind();
+  const bool is_typed = source->edge_types().size() > 1;
+  const bool of_nodes = kind && kind->target == TaskTarget::kNode;
+  require(!of_nodes || !is_typed, folder.string(),
+          "edges of {} types, which are read for links and labels of edges only",
+          source->edge_types().size());
+  if (of_nodes || (!kind && !is_typed)) return source;
+  LoadOptions graph_options = options;
+  graph_options.labels_optional = true;
+  Dataset dataset = read_all(*source, graph_options, folder.string());
+  if (is_typed) {
+    dataset.edge_types = source->types_of_edges();
+    dataset.num_edge_types = static_cast<std::int64_t>(source->edge_types().size());
+  }
+  if (kind) {
+    source->task().add_to(dataset);
+    dataset.split_names = source->split_names();
+  }
+  return source_of(std::move(dataset));
+}
 
 }  // namespace
 
-extern const Format kGraphBoltFormat = {
-    "GraphBolt folder", {"metadata.yaml"}, open_as<GraphBoltSource>};
+at::Tensor read_graphbolt_array(const YamlPlace& entry, const fs::path& folder) {
+  const std::string format = entry.text("format");
+  entry.check(format == "numpy" || format == "torch", "format '{}', expected numpy or torch",
+              format);
+  const fs::path path = folder / entry.text("path");
+  if (format == "numpy") return read_npy(path);
+  const std::map<std::string, at::Tensor> arrays = read_torch_file(path);
+  require(arrays.count("") == 1, path.string(), "expected a tensor, got a dict");
+  return arrays.at("");
+}
+
+GraphBoltGraph::GraphBoltGraph(fs::path folder, const LoadOptions& options)
+    : folder_(std::move(folder)),
+      on_lines_(options.on_lines),
+      metadata_(read_metadata(folder_ / "metadata.yaml")) {
+  metadata_.check(!metadata_.has("graph_topology"),
+                  "a preprocessed folder, expected the input form beside 'preprocessed'");
+  const YamlPlace graph = metadata_.at("graph"), nodes = graph.only("nodes");
+  num_nodes_ = nodes.count("num");
+  nodes.check(num_nodes_ > 0, "no nodes");
+  nodes.check(num_nodes_ <= kMostNodes, "{} nodes, expected at most 2^48", num_nodes_);
+  node_type_ = nodes.text_if_any("type");
+  edge_entries_ = graph.list("edges");
+  graph.check(!edge_entries_.empty(), "'edges' has 0 entries, expected one for each type");
+  std::sort(edge_entries_.begin(), edge_entries_.end(), [](const YamlPlace& a, const YamlPlace& b) {
+    return a.text_if_any("type") < b.text_if_any("type");
+  });
+  for (const YamlPlace& entry : edge_entries_) {
+    const std::string type = entry.text_if_any("type"), ends = node_type_ + ":";
+    entry.check(type.empty() ? node_type_.empty() : !node_type_.empty(),
+                "edges of the type '{}' in a graph whose nodes have {} type", type,
+                node_type_.empty() ? "no" : "a");
+    entry.check(type.empty() || (type.starts_with(ends) && type.ends_with(":" + node_type_) &&
+                                 std::count(type.begin(), type.end(), ':') == 2),
+                "edges of the type '{}', expected '{}:relation:{}' (nodes of one type are read)",
+                type, node_type_, node_type_);
+    entry.check(edge_types_.empty() || edge_types_.back() != type, "the type '{}' occurs twice",
+                type);
+    edge_types_.push_back(type);
+  }
+}
+
+SourceHeader GraphBoltGraph::header() {
+  const std::string name = metadata_.text_if_any("dataset_name");
+  return {.name = metadata_.has("dataset_name") ? name : name_of_path(folder_),
+          .num_nodes = num_nodes_,
+          .num_features = width_of(feature_entries("node", {node_type_})),
+          .num_edge_features = width_of(feature_entries("edge", edge_types_))};
+}
+
+void GraphBoltGraph::edges(const TakeEdges& take) {
+  EdgePieces pieces(take);
+  for (const YamlPlace& entry : edge_entries_) {
+    take_edges(entry, [&](std::int64_t src, std::int64_t dst) { pieces.add(src, dst); });
+  }
+  pieces.finish();
+}
+
+at::Tensor GraphBoltGraph::types_of_edges() {
+  if (edge_entries_.size() < 2) return {};
+  std::vector<at::Tensor> types;
+  for (std::size_t i = 0; i < edge_entries_.size(); ++i) {
+    std::int64_t count = 0;
+    take_edges(edge_entries_[i], [&](std::int64_t /*src*/, std::int64_t /*dst*/) { ++count; });
+    types.push_back(at::full({count}, static_cast<std::int64_t>(i), at::kLong));
+  }
+  return at::cat(types);
+}
+
+void GraphBoltGraph::features(const TakeRows& take) {
+  for (const YamlPlace& entry : feature_entries("node", {node_type_})) {
+    take_features(entry, num_nodes_, take);
+  }
+}
+
+void GraphBoltGraph::edge_features(const TakeRows& take) {
+  for (const YamlPlace& entry : feature_entries("edge", edge_types_)) {
+    take_features(entry, std::nullopt, take);
+  }
+}
+
+void GraphBoltGraph::read_edge_lines(const fs::path& path, const TakeEdge& edge) const {
+  TextLines lines(path, on_lines_);
+  std::string_view line;
+  std::vector<std::string_view> fields;
+  while (lines.next(line)) {
+    split_fields(line, Separator::kComma, fields);
+    const auto [src, dst] = edge_of_fields(lines, fields, num_nodes_);
+    edge(src, dst);
+  }
+}
+
+void GraphBoltGraph::take_edges(const YamlPlace& entry, const TakeEdge& edge) const {
+  const std::string format = entry.text("format");
+  entry.check(format == "csv" || format == "numpy", "format '{}', expected csv or numpy", format);
+  const fs::path path = folder_ / entry.text("path");
+  if (format == "csv") return read_edge_lines(path, edge);
+  for_each_edge_of_array([&] { return NpyStream(path); }, num_nodes_, edge);
+}
+
+std::vector<YamlPlace> GraphBoltGraph::feature_entries(
+    const char* domain, const std::vector<std::string>& types) const {
+  std::set<std::string> names;
+  for (const YamlPlace& entry : metadata_.list("feature_data")) {
+    if (entry.text("domain") == domain) names.insert(entry.text("name"));
+  }
+  if (names.empty()) return {};
+  metadata_.check(names.size() == 1 || names.count("feat") > 0,
+                  "{} features '{}', expected one, or one called 'feat'", domain,
+                  fmt::join(names, "', '"));
+  const std::string name = names.size() == 1 ? *names.begin() : "feat";
+  std::vector<YamlPlace> entries;
+  for (const std::string& type : types) {
+    const std::size_t before = entries.size();
+    for (const YamlPlace& entry : metadata_.list("feature_data")) {
+      if (entry.text("domain") == domain && entry.text("name") == name &&
+          entry.text_if_any("type") == type) {
+        entries.push_back(entry);
+      }
+    }
+    metadata_.check(entries.size() == before + 1,
+                    "{} {} features '{}' of the type '{}', expected one for each type",
+                    entries.size() - before, domain, name, type);
+  }
+  return entries;
+}
+
+std::int64_t GraphBoltGraph::width_of(const std::vector<YamlPlace>& entries) const {
+  std::optional<std::int64_t> width;
+  for (const YamlPlace& entry : entries) {
+    const bool is_numpy = entry.text("format") == "numpy";
+    const std::vector<std::int64_t> shape =
+        is_numpy ? NpyStream(folder_ / entry.text("path")).shape()
+                 : read_graphbolt_array(entry, folder_).sizes().vec();
+    entry.check(shape.size() == 1 || shape.size() == 2, "features of shape [{}], expected [n, F]",
+                fmt::join(shape, ", "));
+    const std::int64_t columns = shape.size() == 1 ? 1 : shape[1];
+    entry.check(columns == width.value_or(columns), "{} features, those of another type are {}",
+                columns, width.value_or(0));
+    width = columns;
+  }
+  return width.value_or(0);
+}
+
+void GraphBoltGraph::take_features(const YamlPlace& entry, std::optional<std::int64_t> rows,
+                                   const TakeRows& take) const {
+  const fs::path path = folder_ / entry.text("path");
+  if (entry.text("format") == "numpy") {
+    NpyStream stream(path);
+    if (stream.shape().size() == 2) {
+      const std::int64_t count = rows.value_or(stream.shape()[0]);
+      return take_rows_of_array(std::move(stream), count, take);
+    }
+  }
+  const at::Tensor array = read_graphbolt_array(entry, folder_);
+  at::Tensor matrix = array.dim() == 1 ? array.unsqueeze(1) : array;
+  check_feature_shape(matrix.sizes().vec(), rows.value_or(matrix.size(0)), path.string());
+  if (matrix.scalar_type() != at::kHalf) matrix = as_float32(matrix, path.string());
+  require(matrix.isfinite().all().item<bool>(), path.string(), "expected finite numbers");
+  const std::int64_t step = rows_of_piece(matrix.size(1));
+  for (std::int64_t begin = 0; begin < matrix.size(0); begin += step) {
+    take(matrix.narrow(0, begin, std::min(step, matrix.size(0) - begin)));
+  }
+}
+
+extern const Format kGraphBoltFormat = {"GraphBolt folder", {"metadata.yaml"}, open_graphbolt};
 
 }  // namespace mezzo::data

@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
+#include "mezzo/data/pickle/torch_file.h"
+
 namespace mezzo::data {
 namespace {
 
@@ -20,10 +22,29 @@ bool adds_inverse_edges(const fs::path& folder) {
     std::replace(name.begin(), name.end(), '-', '_');
     if (name.ends_with("_dgl") || name.ends_with("_pyg")) name.resize(name.size() - 4);
     if (name.starts_with("ogbg_mol") || name == "ogbg_ppa") return true;
-    if (name.starts_with("ogbn_")) name.erase(0, 5);
-    if (name == "proteins" || name == "products") return true;
+    if (name.starts_with("ogbn_") || name.starts_with("ogbl_")) name.erase(0, 5);
+    for (const char* one : {"proteins", "products", "ppa", "ppassoc", "collab", "ddi"}) {
+      if (name == one) return true;
+    }
   }
   return false;
+}
+
+/// The numbers of the targets under "train", "valid" and "test".
+void read_split_dict(const fs::path& path, SplitBuilder& split) {
+  const std::map<std::string, at::Tensor> arrays = read_torch_file(path);
+  for (const auto& [key, role] :
+       {std::pair{"train", Role::kTrain}, {"valid", Role::kVal}, {"test", Role::kTest}}) {
+    const std::string where = path.string() + ": " + key;
+    const auto array = arrays.find(key);
+    require(array != arrays.end() && array->second.dim() == 1, where,
+            "expected the numbers of the targets, [n]");
+    const at::Tensor ids = as_int64(array->second, where).contiguous();
+    const auto* id = ids.const_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < ids.numel(); ++i) {
+      split.assign(id[i], role, [&] { return where; });
+    }
+  }
 }
 
 /// What labels of graphs look like.
@@ -71,6 +92,30 @@ void OgbSource::edges(const TakeEdges& take) {
   pieces.finish();
 }
 
+at::Tensor OgbSource::numbers_of_edges(const char* name) {
+  const at::Tensor numbers = edge_numbers(name);
+  return numbers.defined() && both_ ? numbers.repeat_interleave(2) : numbers;
+}
+
+at::Tensor OgbSource::edge_weights() {
+  const at::Tensor numbers = numbers_of_edges("weight");
+  if (!numbers.defined()) return numbers;
+  const std::string where = (raw_ / "edge_weight").string();
+  at::Tensor weights = as_float32(numbers, where);
+  require(weights.isfinite().all().item<bool>(), where, "expected finite numbers");
+  return weights;
+}
+
+at::Tensor OgbSource::edge_types() {
+  const at::Tensor types = numbers_of_edges("reltype");
+  if (!types.defined()) return types;
+  const at::Tensor good =
+      types.eq(types.floor()).logical_and_(types.ge(0)).logical_and_(types.lt(kLargestLabel));
+  require(good.all().item<bool>(), (raw_ / "edge_reltype").string(),
+          "expected integers that are at least 0");
+  return types.to(at::kLong);
+}
+
 at::Tensor OgbSource::graph_offsets() {
   if (!is_set()) return {};
   const at::Tensor sizes = at::tensor(counts().nodes, at::kLong);
@@ -89,6 +134,10 @@ std::optional<GraphSource::Masks> OgbSource::masks() {
     return std::nullopt;
   }
   SplitBuilder split(num_targets(), target_);
+  if (!fs::exists(*folder / "train.csv.gz") && fs::exists(*folder / "split_dict.pt")) {
+    read_split_dict(*folder / "split_dict.pt", split);
+    return split.masks(targets().has_label);
+  }
   read_role(*folder / "train.csv.gz", Role::kTrain, split);
   read_role(*folder / "valid.csv.gz", Role::kVal, split);
   read_role(*folder / "test.csv.gz", Role::kTest, split);
@@ -179,11 +228,7 @@ std::optional<fs::path> OgbSource::split_folder() {
       split_.empty() ? types.size() == 1 : std::count(types.begin(), types.end(), split_) > 0;
   MEZZO_CHECK(known, "split: '{}' does not name one split of {}, which has: '{}'", split_,
               folder_.string(), fmt::join(types, "', '"));
-  const fs::path split_folder = folder_ / "split" / (split_.empty() ? types[0] : split_);
-  require(fs::exists(split_folder / "train.csv.gz") || !fs::exists(split_folder / "split_dict.pt"),
-          (split_folder / "split_dict.pt").string(),
-          "splits stored by PyTorch are not read, expected train.csv.gz and the others");
-  return split_folder;
+  return folder_ / "split" / (split_.empty() ? types[0] : split_);
 }
 
 void OgbSource::read_role(const fs::path& path, Role role, SplitBuilder& split) const {

@@ -50,21 +50,29 @@ class GraphOfEdge {
 };
 
 /// An OGB folder of one graph with labels of nodes, or of graphs with labels:
-/// raw/{edge,num-node-list,num-edge-list,node-feat,edge-feat}.csv.gz and node-label.csv.gz or
-/// graph-label.csv.gz, or raw/data.npz and raw/{node,graph}-label.npz;
-/// split/<type>/{train,valid,test}.csv.gz. Uses the only split type, or options.split. Some sets
-/// store each edge once and get its reverse, as in OGB's loader; they are recognised by the name of
-/// the folder or of the target of a link: ogbn_products, products, ogbn_products_dgl,
-/// ogbn_products_pyg, with hyphens too, and the same of proteins; ogbg_mol* and ogbg_ppa. An empty
-/// or nan label is missing; several labels, 0 and 1, are multi-label data with ROC AUC, as in OGB;
-/// labels of graphs may be numbers. Memory: the labels and splits, and the counts of graphs; the
-/// two halves of edge_index in data.npz are read side by side.
+/// raw/{edge,num-node-list,num-edge-list,node-feat,edge-feat,edge_weight}.csv.gz and
+/// node-label.csv.gz or graph-label.csv.gz, or raw/data.npz and raw/{node,graph}-label.npz;
+/// split/<type>/{train,valid,test}.csv.gz, or split_dict.pt. Uses the only split type, or
+/// options.split. Some sets store each edge once and get its reverse, as in OGB's loader; they are
+/// recognised by the name of the folder or of the target of a link: ogbn_products, products,
+/// ogbn_products_dgl, ogbn_products_pyg, with hyphens too, and the same of proteins, and of ppa,
+/// collab and ddi with ogbl_; ogbg_mol* and ogbg_ppa. An empty or nan label is missing; several
+/// labels, 0 and 1, are multi-label data with ROC AUC, as in OGB; labels of graphs may be numbers.
+/// Memory: the labels and splits, the weights of edges and the counts of graphs; the two halves of
+/// edge_index in data.npz are read side by side.
 class OgbSource : public GraphSource {
  public:
   OgbSource(const std::filesystem::path& folder, const LoadOptions& options);
 
+  /// Reads the graph only.
+  void leave_out_labels() { labels_ = TargetLabels(); }
+  /// The folder of the requested split; nullopt if the data have no split.
+  std::optional<std::filesystem::path> split_folder();
+  /// int64 [E] in the order of edges() of raw/edge_reltype; undefined without it.
+  at::Tensor edge_types();
   SourceHeader header() override;
   void edges(const TakeEdges& take) override;
+  at::Tensor edge_weights() override;
   at::Tensor graph_offsets() override;
   void features(const TakeRows& take) override { take_features(TaskTarget::kNode, take); }
   void edge_features(const TakeRows& take) override;
@@ -79,6 +87,8 @@ class OgbSource : public GraphSource {
   virtual void take_features(TaskTarget of, const TakeRows& take) = 0;
   /// The edges as stored; see GraphOfEdge.
   virtual void for_each_edge(const TakeEdge& edge) = 0;
+  /// float64, one of each edge as stored, of raw/edge_<name>; undefined without it.
+  virtual at::Tensor edge_numbers(const char* name) = 0;
   /// float64 [T, C], nan if missing, and the file for errors.
   virtual std::pair<at::Tensor, std::string> label_values() = 0;
 
@@ -100,8 +110,8 @@ class OgbSource : public GraphSource {
   std::int64_t total(const std::vector<std::int64_t>& counts, const char* what) const;
   const TargetLabels& targets();
   TargetLabels read_labels();
-  /// The folder of the requested split; nullopt if the data have no split.
-  std::optional<std::filesystem::path> split_folder();
+  /// edge_numbers() in the order of edges().
+  at::Tensor numbers_of_edges(const char* name);
   void read_role(const std::filesystem::path& path, Role role, SplitBuilder& split) const;
 
   std::filesystem::path folder_, raw_;
@@ -113,5 +123,16 @@ class OgbSource : public GraphSource {
   std::optional<OgbCounts> counts_;
   std::optional<TargetLabels> labels_;
 };
+
+/// Whether an OGB folder is a set of links: without labels, but with splits of PyTorch.
+bool is_ogb_link_set(const std::filesystem::path& folder);
+
+/// A set of links with the split, types and negative pairs that OGB's get_edge_split returns:
+/// split/<type>/split_dict.pt, or train.pt, valid.pt and test.pt, dicts of arrays: `edge` [L, 2],
+/// perhaps with `weight` [L] and `edge_neg` [M, 2]; `source_node` and `target_node` [L] with
+/// `target_node_neg` [L, K]; or `head`, `relation` and `tail` [L] with `head_neg` and `tail_neg`
+/// [L, K]. All edges of the graph carry messages. `graph` reads the same folder.
+Dataset read_ogb_links(OgbSource& graph, const std::filesystem::path& folder,
+                       const LoadOptions& options);
 
 }  // namespace mezzo::data

@@ -73,6 +73,17 @@ class OgbTextSource : public OgbSource {
     for_each_row(raw() / "edge.csv.gz", counts().num_edges, on_lines(), read);
   }
 
+  at::Tensor edge_numbers(const char* name) override {
+    const fs::path path = raw() / fmt::format("edge_{}.csv.gz", name);
+    if (!fs::exists(path)) return {};
+    std::vector<double> numbers;
+    for_each_row(path, counts().num_edges, on_lines(), [&](const TextLines& lines, auto& fields) {
+      lines.check(fields.size() == 1, "expected one number, got {} columns", fields.size());
+      numbers.push_back(lines.real(fields[0]));
+    });
+    return at::tensor(numbers, at::kDouble);
+  }
+
   std::pair<at::Tensor, std::string> label_values() override {
     std::vector<double> values;
     std::size_t width = 0;
@@ -147,6 +158,17 @@ class OgbBinarySource : public OgbSource {
     for_each_edge_of_array(open, *std::max_element(nodes.begin(), nodes.end()), read);
   }
 
+  at::Tensor edge_numbers(const char* name) override {
+    const NpzFile file(data());
+    const std::string key = fmt::format("edge_{}", name), where = file.where(key);
+    if (!file.contains(key)) return {};
+    const at::Tensor numbers = file.numbers(key);
+    require(numbers.numel() == counts().num_edges && numbers.dim() <= 2 && !numbers.is_complex(),
+            where, "expected one number an edge, shape [{0}] or [{0}, 1], got {1}",
+            counts().num_edges, shape_text(numbers));
+    return numbers.to(at::kDouble).reshape(-1);
+  }
+
   std::pair<at::Tensor, std::string> label_values() override {
     const NpzFile file(raw_file(target(), "label.npz"));
     const std::string key = is_set() ? "graph_label" : "node_label", where = file.where(key);
@@ -175,10 +197,14 @@ class OgbBinarySource : public OgbSource {
 };
 
 std::unique_ptr<GraphSource> open_ogb(const fs::path& folder, const LoadOptions& options) {
+  std::unique_ptr<OgbSource> source;
   if (fs::exists(folder / "raw" / "data.npz")) {
-    return std::make_unique<OgbBinarySource>(folder, options);
+    source = std::make_unique<OgbBinarySource>(folder, options);
+  } else {
+    source = std::make_unique<OgbTextSource>(folder, options);
   }
-  return std::make_unique<OgbTextSource>(folder, options);
+  if (is_ogb_link_set(folder)) return source_of(read_ogb_links(*source, folder, options));
+  return source;
 }
 
 }  // namespace

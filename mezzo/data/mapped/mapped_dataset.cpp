@@ -214,6 +214,10 @@ void read_folder_structure(FolderReader& reader, Dataset& dataset) {
   if (reader.has("edge_features")) {
     dataset.edge_features = reader.map("edge_features", {at::kFloat}, {edges, -1});
   }
+  require(dataset.num_edge_types <= most_classes(edges), reader.where(),
+          "num_edge_types is {}, beyond any sensible number for {} edges", dataset.num_edge_types,
+          edges);
+  if (reader.has("edge_types")) dataset.edge_types = reader.read("edge_types", at::kLong, {edges});
   if (reader.has("graph_offsets")) {
     dataset.graph_offsets = reader.read("graph_offsets", at::kLong, {-1});
     require(dataset.graph_offsets.numel() > 1, reader.where("graph_offsets"), "no graphs");
@@ -258,12 +262,8 @@ void read_folder_links(FolderReader& reader, Dataset& dataset) {
   const std::int64_t edges = dataset.num_edges();
   require(!dataset.graph_offsets.defined() && dataset.num_classes == 1, reader.where(),
           "'target' is link, expected one class and no array 'graph_offsets'");
-  require(dataset.num_edge_types <= most_classes(edges), reader.where(),
-          "num_edge_types is {}, beyond any sensible number for {} edges", dataset.num_edge_types,
-          edges);
   dataset.labels = at::ones({edges, 1}, at::kByte);
   read_folder_masks(reader, dataset);
-  if (reader.has("edge_types")) dataset.edge_types = reader.read("edge_types", at::kLong, {edges});
   if (reader.has("message_mask")) {
     dataset.message_mask = reader.read("message_mask", at::kBool, {edges});
   }

@@ -17,7 +17,7 @@
 ///
 ///   format "mezzo", version 1, name, num_nodes N, num_edges E, num_features F, num_classes C,
 ///   metric (a name of Metrics), class_names [C] or [], target (what has the labels: "node", the
-///   default, "edge", "graph" or "link"), num_edge_types (1, the default, or more of links), and
+///   default, "edge", "graph" or "link"), num_edge_types (1 is the default), and
 ///   arrays: name -> {"file", "dtype", "shape"}; the file is in the folder.
 ///
 /// Arrays, in C order:
@@ -33,8 +33,8 @@
 ///                    of 0, 1, and 255 for a missing entry; numbers: float32 [T, C]; no labels and
 ///                    no masks if C is 0
 ///   train_masks, val_masks, test_masks   bool [T, S]
+///   edge_types       int64 [E], if there are several
 /// Links have no labels, and may have what Dataset describes:
-///   edge_types       int64 [E]
 ///   message_mask     bool [E]
 ///   train_negatives  int64 [2, M], and train_negative_src, train_negative_dst int64 [L, K]; the
 ///                    same of val and test

@@ -2,6 +2,7 @@
 
 #include "mezzo/data/convert.h"
 
+#include "data/pickle/pickle_writer.h"
 #include "data/source/source_reader.h"
 
 namespace mezzo::test {
@@ -139,12 +140,45 @@ TEST_F(OgbFolder, faults_of_text_files_are_io_errors_with_their_line) {
   }
 }
 
-TEST_F(OgbFolder, graphs_of_several_types_and_splits_of_pytorch_are_refused) {
-  write("split/time/split_dict.pt", "");
-  folder_.remove("set/split/time/train.csv.gz");
-  EXPECT_THROWS(IoError, fragments("split_dict.pt", "not read"), read());
+TEST_F(OgbFolder, graphs_of_several_types_are_refused) {
   write("raw/triplet-type-list.csv.gz", "");
   EXPECT_THROWS(IoError, "several node or edge types", read());
+}
+
+TEST_F(OgbFolder, a_split_may_be_one_file_of_pytorch) {
+  namespace p = pickle;
+  const std::string empty = p::int64_array({0}, {});
+  const auto split = [](const std::string& train, const std::string& valid,
+                        const std::string& test) {
+    return p::torch_zip(
+        p::dict({{p::text("train"), train}, {p::text("valid"), valid}, {p::text("test"), test}}));
+  };
+  folder_.remove("set/split/time/train.csv.gz");
+  const std::string file = "split/time/split_dict.pt";
+  write(file, split(p::int64_array({2}, {3, 0}), p::int64_array({1}, {2}), empty));
+  EXPECT_EQ(integers_of(read().train_masks), (std::vector<std::int64_t>{1, 0, 0, 0}));
+  EXPECT_EQ(integers_of(read().val_masks), (std::vector<std::int64_t>{0, 0, 1, 0}));
+  EXPECT_EQ(integers_of(read().test_masks), (std::vector<std::int64_t>{0, 0, 0, 0}));
+  const std::string one = p::int64_array({1}, {1});
+  EXPECT_TRUE(refused(file, split(one, one, empty), {"split_dict.pt: valid", "already"}));
+  EXPECT_TRUE(refused(file, split(p::int64_array({1}, {4}), one, empty), {"node 4 is outside"}));
+  EXPECT_TRUE(refused(file, split(p::int64_array({1}, {-1}), one, empty), {"node -1 is outside"}));
+  EXPECT_TRUE(refused(file, split(p::int64_array({1, 1}, {1}), one, empty), {"train", "[n]"}));
+  EXPECT_TRUE(refused(file, split(p::float32_array({1}), one, empty), {"train", "integers"}));
+  EXPECT_TRUE(refused(file, p::torch_zip(one), {"train", "expected the numbers"}));
+  EXPECT_TRUE(refused(file, "", {"split_dict.pt"}));
+}
+
+TEST_F(OgbFolder, edges_may_have_weights) {
+  write("raw/edge_weight.csv.gz", gzip("1\n0.5\n-2\n"));
+  EXPECT_EQ(floats_of(read().edge_weights), (std::vector<float>{1, 0.5F, -2}));
+  EXPECT_TRUE(refused("raw/edge_weight.csv.gz", gzip("1\n2\n"), {"edge_weight", "after 2 lines"}));
+  EXPECT_TRUE(refused("raw/edge_weight.csv.gz", gzip("1\n2\nnan\n"), {"edge_weight", "finite"}));
+  EXPECT_TRUE(refused("raw/edge_weight.csv.gz", gzip("1\n2\n1e300\n"), {"edge_weight"}));
+  EXPECT_TRUE(refused("raw/edge_weight.csv.gz", gzip("1,2\n"), {"csv.gz:1: expected one number"}));
+  std::filesystem::rename(root(), folder_.path("products"));
+  EXPECT_EQ(floats_of(read_source(folder_.path("products")).edge_weights),
+            (std::vector<float>{1, 1, 0.5F, 0.5F, -2, -2}));
 }
 
 TEST_F(OgbFolder, edges_may_have_features) {

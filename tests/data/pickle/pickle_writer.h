@@ -58,6 +58,16 @@ inline std::string int32_array(const std::vector<std::int64_t>& shape,
   return array(dtype("i4"), shape, raw_bytes(items));
 }
 
+inline std::string int64_array(const std::vector<std::int64_t>& shape,
+                               const std::vector<std::int64_t>& items) {
+  return array(dtype("i8"), shape, raw_bytes(items));
+}
+
+/// A file of torch.save with this value.
+inline std::string torch_zip(const std::string& value) {
+  return zip_bytes({{"archive/data.pkl", file(value)}, {"archive/byteorder", "little"}});
+}
+
 inline std::string float32_array(const std::vector<float>& items) {
   return array(dtype("f4"), {static_cast<std::int64_t>(items.size())}, raw_bytes(items));
 }
