@@ -1,6 +1,7 @@
 #include "mezzo/data/formats/graphbolt.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -104,23 +105,23 @@ GraphBoltGraph::GraphBoltGraph(fs::path folder, const LoadOptions& options)
   nodes.check(num_nodes_ > 0, "no nodes");
   nodes.check(num_nodes_ <= kMostNodes, "{} nodes, expected at most 2^48", num_nodes_);
   node_type_ = nodes.text_if_any("type");
-  edge_entries_ = graph.list("edges");
-  graph.check(!edge_entries_.empty(), "'edges' has 0 entries, expected one for each type");
-  std::sort(edge_entries_.begin(), edge_entries_.end(), [](const YamlPlace& a, const YamlPlace& b) {
-    return a.text_if_any("type") < b.text_if_any("type");
-  });
-  for (const YamlPlace& entry : edge_entries_) {
-    const std::string type = entry.text_if_any("type"), ends = node_type_ + ":";
+  std::multimap<std::string, YamlPlace> entries;
+  for (const YamlPlace& entry : graph.list("edges")) {
+    entries.emplace(entry.text_if_any("type"), entry);
+  }
+  graph.check(!entries.empty(), "'edges' has 0 entries, expected one for each type");
+  for (const auto& [type, entry] : entries) {
     entry.check(type.empty() ? node_type_.empty() : !node_type_.empty(),
                 "edges of the type '{}' in a graph whose nodes have {} type", type,
                 node_type_.empty() ? "no" : "a");
-    entry.check(type.empty() || (type.starts_with(ends) && type.ends_with(":" + node_type_) &&
-                                 std::count(type.begin(), type.end(), ':') == 2),
-                "edges of the type '{}', expected '{}:relation:{}' (nodes of one type are read)",
-                type, node_type_, node_type_);
-    entry.check(edge_types_.empty() || edge_types_.back() != type, "the type '{}' occurs twice",
-                type);
+    entry.check(
+        type.empty() || (type.starts_with(node_type_ + ":") && type.ends_with(":" + node_type_) &&
+                         std::count(type.begin(), type.end(), ':') == 2),
+        "edges of the type '{}', expected '{}:relation:{}' (nodes of one type are read)", type,
+        node_type_, node_type_);
+    entry.check(entries.count(type) == 1, "the type '{}' occurs twice", type);
     edge_types_.push_back(type);
+    edge_entries_.push_back(entry);
   }
 }
 

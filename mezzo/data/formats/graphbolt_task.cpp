@@ -67,10 +67,13 @@ at::Tensor joined(const std::vector<at::Tensor>& parts, int dim, const std::stri
     if (part.defined()) all.push_back(part);
   }
   if (all.empty()) return {};
+  const auto width_of = [dim](const at::Tensor& part) {
+    return part.dim() == 1 ? 1 : part.size(1 - dim);
+  };
   for (const at::Tensor& part : all) {
-    require(part.dim() == 1 || part.size(1 - dim) == all[0].size(1 - dim), where,
-            "the arrays of the sets of a task have {} and {} columns", all[0].size(1 - dim),
-            part.size(1 - dim));
+    require(width_of(part) == width_of(all[0]), where,
+            "the arrays of the sets of a task have {} and {} columns", width_of(all[0]),
+            width_of(part));
   }
   return at::cat(all, dim);
 }
@@ -122,15 +125,26 @@ GraphBoltTask::GraphBoltTask(const GraphBoltGraph& graph, const LoadOptions& opt
     : graph_(graph) {
   const std::vector<YamlPlace> tasks = graph.metadata().list("tasks");
   std::vector<const YamlPlace*> fitting;
-  for (const YamlPlace& task : tasks) {
-    if (!options.split.empty()) {
-      if (task.text("name") == options.split) fitting.push_back(&task);
-      continue;
+  const auto find = [&](const auto& fits) {
+    for (const YamlPlace& task : tasks) {
+      if (fits(task)) fitting.push_back(&task);
     }
-    const std::optional<Task> kind =
-        tasks.size() > 1 ? kind_of(task, graph.folder(), options.task) : std::nullopt;
-    if (kind && std::count(kinds_.begin(), kinds_.end(), *kind) == 0) kinds_.push_back(*kind);
-    if (tasks.size() == 1 || (options.task && kind == options.task)) fitting.push_back(&task);
+  };
+  if (!options.split.empty()) {
+    find([&](const YamlPlace& task) { return task.text_if_any("name") == options.split; });
+  } else if (tasks.size() == 1) {
+    fitting.push_back(tasks.data());
+  } else {
+    find([&](const YamlPlace& task) {
+      const std::optional<Task> kind = kind_of(task, graph.folder(), std::nullopt);
+      if (kind && std::count(kinds_.begin(), kinds_.end(), *kind) == 0) kinds_.push_back(*kind);
+      return options.task && kind == options.task;
+    });
+  }
+  if (fitting.empty() && options.split.empty() && options.task) {
+    find([&](const YamlPlace& task) {
+      return kind_of(task, graph.folder(), options.task) == options.task;
+    });
   }
   // Every graph has links, and several kinds of tasks can be listed.
   const bool may_be_none = options.labels_optional &&
@@ -139,7 +153,7 @@ GraphBoltTask::GraphBoltTask(const GraphBoltGraph& graph, const LoadOptions& opt
   if (fitting.empty() && options.split.empty() && may_be_none) return;
   MEZZO_CHECK(fitting.size() == 1, "split: '{}' does not name one task of {}, which has: '{}'",
               options.split, graph.folder().string(), fmt::join(names(), "', '"));
-  entry_ = *fitting[0];
+  entry_.emplace(*fitting[0]);
   entry_->check(!entry_->list("train_set").empty(), "'train_set' has 0 entries, expected one");
   kind_ = kind_of(*entry_, graph.folder(), options.task);
   entry_->check(kind_.has_value(), "expected data called 'seeds' in 'train_set'");

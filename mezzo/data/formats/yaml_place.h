@@ -16,6 +16,8 @@ namespace mezzo::data {
 class YamlPlace {
  public:
   YamlPlace(YAML::Node node, const std::string& file) : node_(std::move(node)), file_(file) {}
+  YamlPlace(const YamlPlace&) = default;
+  YamlPlace& operator=(const YamlPlace&) = delete;  // that of YAML::Node changes the document
 
   /// Whether a value exists; GraphBolt's `type: null` counts as missing.
   bool has(const char* key) const {

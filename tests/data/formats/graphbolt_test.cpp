@@ -126,7 +126,7 @@ TEST_F(GraphBoltFolder, faults_of_the_files_are_io_errors) {
   EXPECT_TRUE(refused("set/train.npy", npy_int64({2}, {3, 4}), {"train.npy", "node 4"}));
   EXPECT_TRUE(
       refused("set/val.npy", npy_int64({1}, {3}), {"val.npy", "already in the split, as train"}));
-  EXPECT_TRUE(refused("set/train.npy", npy_int64({1, 2}, {3, 1}), {"train.npy", "[n]"}));
+  EXPECT_TRUE(refused("set/train.npy", npy_int64({1, 2}, {3, 1}), {"val.npy", "expected pairs"}));
   EXPECT_TRUE(refused("set/train-labels.npy", npy_int64({1}, {3}), {"train-labels.npy", "[2]"}));
   EXPECT_TRUE(refused("set/train-labels.npy", npy_int64({2}, {0, -1}), {"negative"}));
   EXPECT_TRUE(missing("edges/all.csv"));
