@@ -77,14 +77,14 @@ at::Tensor outputs_of_graphs(nn::Model& model, const Problem& problem,
         nn::HeadTargets{
             .edges = {}, .edge_features = {}, .graph_sizes = sizes.narrow(0, graph, end - graph)}
             .to(options.device);
-    const at::Tensor weight =
-        problem.edge_weight.defined()
-            ? problem.edge_weight.narrow(0, edge, num_edges).to(options.device)
+    const at::Tensor edge_rows =
+        problem.edge_rows.defined()
+            ? problem.edge_rows.narrow(0, edge, num_edges).to(options.device)
             : at::Tensor();
     at::Tensor x = problem.features.narrow(0, node, count).to(options.device);
     if (!is_low(options.precision)) x = x.to(at::kFloat);
     outputs.push_back(
-        model->forward(nn::ModelInput(topology, weight).with_targets(targets), x).to(at::kCPU));
+        model->forward(nn::ModelInput(topology, edge_rows).with_targets(targets), x).to(at::kCPU));
     graph = end;
     node += count;
   } while (graph < num_graphs);
@@ -107,7 +107,7 @@ at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const Train
       logits = inference(model, problem.topology, problem.features,
                          {.batch_size = options.sampling->inference_batch_size,
                           .device = options.device,
-                          .edge_weight = problem.edge_weight});
+                          .edge_rows = problem.edge_rows});
       if (problem.task.target == TaskTarget::kEdge) {
         logits = outputs_of_edges(model, problem, options, logits);
       }

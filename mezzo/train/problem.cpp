@@ -22,8 +22,6 @@
 namespace mezzo {
 namespace {
 
-constexpr const char* kWeightColumn = "weight";
-
 /// The device of the whole graph.
 at::Device problem_device(const TrainOptions& options) {
   return options.sampling ? at::Device(at::kCPU) : options.device;
@@ -129,7 +127,7 @@ void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions&
   const bool has_features = nn::takes_edge_features(options.model);
   if (has_weights || has_features) {
     has_features ? check_edge_features(dataset, options) : check_edge_weights(dataset, options);
-    graph.edata()[kWeightColumn] = has_features ? dataset.edge_features : dataset.edge_weights;
+    graph.edata()[kEdgeRowsColumn] = has_features ? dataset.edge_features : dataset.edge_weights;
   }
   // Exactly one loop a node, of weight 1, also if the data have some.
   if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
@@ -145,9 +143,9 @@ void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions&
               unreached, dataset.name, nn::to_string(options.model));
   problem.topology = topology;
   if (!has_weights && !has_features) return;
-  const at::Tensor& weights = graph.edata().at(kWeightColumn);
+  const at::Tensor& rows = graph.edata().at(kEdgeRowsColumn);
   const bool is_gcn = options.model == nn::ModelKind::kGcn;
-  problem.edge_weight = is_gcn ? gcn_factors(topology, weights) : weights;
+  problem.edge_rows = is_gcn ? gcn_factors(topology, rows) : rows;
 }
 
 /// Whether the first layer reads features in the precision's 16-bit type and nothing else reads
@@ -340,12 +338,12 @@ Problem make_inference_problem(const Dataset& dataset, const TrainOptions& optio
   return problem;
 }
 
-nn::ModelInput input_of(Blocks& blocks, const at::Tensor& edge_weight) {
-  if (!edge_weight.defined()) return blocks;
+nn::ModelInput input_of(Blocks& blocks, const at::Tensor& edge_rows) {
+  if (!edge_rows.defined()) return blocks;
   for (Block& block : blocks) {
-    block.edata()[kWeightColumn] = edge_weight.index_select(0, block.parent_edges());
+    block.edata()[kEdgeRowsColumn] = edge_rows.index_select(0, block.parent_edges());
   }
-  return {blocks, kWeightColumn};
+  return {blocks, kEdgeRowsColumn};
 }
 
 nn::ModelOptions model_options(const TrainOptions& options, const Problem& problem) {
@@ -380,7 +378,7 @@ nn::ModelOptions model_options(const TrainOptions& options, const DatasetFacts& 
 }
 
 nn::ModelInput full_input(const Problem& problem) {
-  nn::ModelInput input(problem.topology, problem.edge_weight);
+  nn::ModelInput input(problem.topology, problem.edge_rows);
   if (problem.task.target == TaskTarget::kNode) return input;
   return std::move(input).with_targets(problem.head_targets);
 }

@@ -23,10 +23,10 @@ struct Problem {
   /// With self loops if the run uses them; edges in CSC order, except for mlp; of links only those
   /// that carry messages.
   Topology topology;
-  /// float32 [num_edges], the factors of the messages; undefined: the data have no edge weights.
-  /// gcn: GraphConv, which divides by the roots of the degrees, divides by those of the sums of the
-  /// weights with them. gine: float32 [num_edges, F_e], the features of the edges.
-  at::Tensor edge_weight;
+  /// What the layers read of the edges: float32 [num_edges], the factors of the messages; gine:
+  /// float32 [num_edges, F_e], the features of the edges; undefined: nothing. gcn: GraphConv, which
+  /// divides by the roots of the degrees, divides by those of the sums of the weights with them.
+  at::Tensor edge_rows;
   /// [N, F], strided or sparse CSR: the result of cast_once(); for mini-batches in the dtype and
   /// memory of the data set, which may be a mapped file.
   at::Tensor features;
@@ -76,10 +76,13 @@ MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& optio
 Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options,
                                TaskTarget target);
 
-/// The input of a model for blocks of problem.topology, with their rows of problem.edge_weight as a
-/// column if it is defined. edge_weight: on the device of the blocks, which must outlive the
+/// The column of graphs and blocks that holds their rows of Problem::edge_rows.
+inline constexpr auto kEdgeRowsColumn = "edge_rows";
+
+/// The input of a model for blocks of problem.topology, with a column of their rows of edge_rows,
+/// Problem's, if it is defined. edge_rows: on the device of the blocks, which must outlive the
 /// result.
-nn::ModelInput input_of(Blocks& blocks, const at::Tensor& edge_weight);
+nn::ModelInput input_of(Blocks& blocks, const at::Tensor& edge_rows);
 
 /// The options of a model for data with these facts.
 nn::ModelOptions model_options(const TrainOptions& options, const DatasetFacts& facts);

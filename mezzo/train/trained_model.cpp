@@ -81,7 +81,7 @@ at::Tensor logits_of_seeds(nn::Model model, const Problem& problem, const TrainO
   const BlockSampler sampler(problem.topology, {.fanouts = fanouts, .parent_degrees = true});
   Blocks blocks = sampler.sample(seeds, BatchKey{});
   at::Tensor x = gather_rows(problem.features, blocks.front().src_nodes().contiguous());
-  nn::ModelInput input = input_of(blocks, problem.edge_weight);
+  nn::ModelInput input = input_of(blocks, problem.edge_rows);
   for (Block& block : blocks) block = block.to(options.device);
   x = x.to(options.device);
   if (!is_low(options.precision)) x = x.to(at::kFloat);

@@ -99,9 +99,9 @@ TEST(EdgeWeights, of_one_change_nothing) {
     const Problem plain = make_problem(data, options);
     data.edge_weights = at::ones({data.num_edges()});
     const Problem weighted = make_problem(data, options);
-    ASSERT_TRUE(weighted.edge_weight.defined());
-    EXPECT_FALSE(plain.edge_weight.defined());
-    EXPECT_TRUE(at::equal(weighted.edge_weight, at::ones_like(weighted.edge_weight)));
+    ASSERT_TRUE(weighted.edge_rows.defined());
+    EXPECT_FALSE(plain.edge_rows.defined());
+    EXPECT_TRUE(at::equal(weighted.edge_rows, at::ones_like(weighted.edge_rows)));
   }
 }
 

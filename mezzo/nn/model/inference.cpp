@@ -30,16 +30,16 @@ at::Tensor rows_of_nodes(const at::Tensor& x, const at::Tensor& nodes) {
 /// All edges into a range of nodes.
 struct Part {
   Topology topology;
-  at::Tensor src_nodes;    // int64 [num_src], the range first
-  at::Tensor edge_weight;  // [num_edges], or undefined
+  at::Tensor src_nodes;  // int64 [num_src], the range first
+  at::Tensor edge_rows;  // of the edges of the part, or undefined
 };
 
 /// Cuts a graph into parts.
 class Parts {
  public:
-  Parts(const Topology& graph, const at::Tensor& edge_weight)
+  Parts(const Topology& graph, const at::Tensor& edge_rows)
       : graph_(graph.to(at::kCPU)),
-        edge_weight_(by_destination(graph_, edge_weight)),
+        edge_rows_(by_destination(graph_, edge_rows)),
         in_degrees_(degrees(graph_.parent_in_degrees(), graph_.in_degrees())),
         out_degrees_(degrees(graph_.parent_out_degrees(), graph_.out_degrees())),
         places_(at::full({graph_.num_src()}, -1, graph_.id_dtype())) {}
@@ -54,17 +54,16 @@ class Parts {
     return of_parent != nullptr ? of_parent->to(at::kLong) : own;
   }
 
-  static at::Tensor by_destination(const Topology& graph, const at::Tensor& edge_weight) {
+  static at::Tensor by_destination(const Topology& graph, const at::Tensor& edge_rows) {
     const at::Tensor& edges = graph.csc().edge_ids;
-    return edge_weight.defined() && edges.defined() ? edge_weight.index_select(0, edges)
-                                                    : edge_weight;
+    return edge_rows.defined() && edges.defined() ? edge_rows.index_select(0, edges) : edge_rows;
   }
 
   template <class Id>
   Part make(std::int64_t first, std::int64_t count);
 
   Topology graph_;
-  at::Tensor edge_weight_;               // in the order of the rows by destination
+  at::Tensor edge_rows_;                 // in the order of the rows by destination
   at::Tensor in_degrees_, out_degrees_;  // int64, by node
   at::Tensor places_;  // by node: its index among the sources of the part, -1 between parts
 };
@@ -103,7 +102,7 @@ Part Parts::make(std::int64_t first, std::int64_t count) {
           .with_parent_degrees(in_degrees_.narrow(0, first, count),
                                out_degrees_.index_select(0, nodes));
   return {topology, nodes,
-          edge_weight_.defined() ? edge_weight_.narrow(0, begin, num_edges) : at::Tensor()};
+          edge_rows_.defined() ? edge_rows_.narrow(0, begin, num_edges) : at::Tensor()};
 }
 
 /// A range of nodes without edges, for layers that ignore them.
@@ -117,7 +116,7 @@ struct Runner {
   nn::ModelImpl& model;
   at::Device device;
   std::optional<at::ScalarType> dtype;  // of the parameters
-  at::Tensor edge_weight;               // of the whole graph, or undefined
+  at::Tensor edge_rows;                 // of the whole graph, or undefined
 
   /// Converts x to the input dtype of the first layer, on the device.
   at::Tensor in_model_dtype(const at::Tensor& x) const {
@@ -128,7 +127,7 @@ struct Runner {
   at::Tensor in_batches(const Topology& graph, const at::Tensor& x, std::int64_t batch_size) const {
     const std::int64_t num_nodes = graph.num_dst();
     std::optional<Parts> parts;
-    if (model.options.kind != nn::ModelKind::kMlp) parts.emplace(graph, edge_weight);
+    if (model.options.kind != nn::ModelKind::kMlp) parts.emplace(graph, edge_rows);
     at::Tensor h = x;
     for (std::int64_t index = 0; index < model.num_layers(); ++index) {
       at::Tensor outputs;
@@ -138,10 +137,10 @@ struct Runner {
             parts ? parts->of(first, count) : edgeless_part(first, count, graph.id_dtype());
         at::Tensor rows = rows_of_nodes(h, part.src_nodes);
         rows = index == 0 ? in_model_dtype(rows) : rows.to(device);
-        const at::Tensor weights =
-            part.edge_weight.defined() ? part.edge_weight.to(device) : part.edge_weight;
+        const at::Tensor of_edges =
+            part.edge_rows.defined() ? part.edge_rows.to(device) : part.edge_rows;
         const at::Tensor part_outputs =
-            model.forward_layer(index, part.topology.to(device), rows, weights);
+            model.forward_layer(index, part.topology.to(device), rows, of_edges);
         if (!outputs.defined()) {
           std::vector<std::int64_t> shape = part_outputs.sizes().vec();
           shape[0] = num_nodes;
@@ -186,20 +185,21 @@ at::Tensor inference(nn::Model model, const Topology& graph, const at::Tensor& x
   const bool any_width = kind == nn::ModelKind::kOwn && x.defined() && x.dim() == 2;
   nn::detail::check_rows(kInferenceName, x, graph.num_dst(),
                          any_width ? x.size(1) : model->options.in_features);
-  const at::Tensor& weight = options.edge_weight;
+  const at::Tensor& edge_rows = options.edge_rows;
   const bool takes_rows = nn::takes_edge_weights(kind) || nn::takes_edge_features(kind);
   const std::int64_t dimensions = nn::takes_edge_features(kind) ? 2 : 1;
-  MEZZO_CHECK(!weight.defined() || (takes_rows && weight.is_cpu() && weight.dim() == dimensions &&
-                                    weight.size(0) == graph.num_edges()),
-              "{}: expected edge_weight [{}] on the CPU, of a model that takes edge weights, or "
-              "features [{}, F], got {}",
-              kInferenceName, graph.num_edges(), graph.num_edges(), nn::detail::describe(weight));
+  MEZZO_CHECK(
+      !edge_rows.defined() || (takes_rows && edge_rows.is_cpu() && edge_rows.dim() == dimensions &&
+                               edge_rows.size(0) == graph.num_edges()),
+      "{}: expected edge_rows [{}] on the CPU, of a model that takes edge weights, or "
+      "features [{}, F], got {}",
+      kInferenceName, graph.num_edges(), graph.num_edges(), nn::detail::describe(edge_rows));
   const Runner runner{
-      .model = *model, .device = device, .dtype = dtype_of(*model, device), .edge_weight = weight};
+      .model = *model, .device = device, .dtype = dtype_of(*model, device), .edge_rows = edge_rows};
   const at::NoGradGuard no_grad;
   const nn::EvaluationMode evaluation(*model);
   if (graph.num_dst() <= options.batch_size || kind == nn::ModelKind::kSgc) {
-    const at::Tensor moved = weight.defined() ? weight.to(device) : weight;
+    const at::Tensor moved = edge_rows.defined() ? edge_rows.to(device) : edge_rows;
     return model->forward_layers({graph.to(device), moved}, runner.in_model_dtype(x)).to(at::kCPU);
   }
   return runner.in_batches(graph, x, options.batch_size);

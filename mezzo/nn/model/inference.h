@@ -16,7 +16,7 @@ struct InferenceOptions {
   at::Device device = at::kCPU;    ///< must be the device of the model's parameters
   /// Undefined, or floating [num_edges] on the CPU: factors of the messages, for a Model of a kind
   /// that takes_edge_weights(), or features [num_edges, F] if it takes_edge_features().
-  at::Tensor edge_weight = {};
+  at::Tensor edge_rows = {};
 };
 
 /// Returns the logits of all nodes from all their in-neighbours: the result of model(graph, x) in

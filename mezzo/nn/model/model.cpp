@@ -229,13 +229,13 @@ void ModelImpl::check_keep_float32() const {
 }
 
 at::Tensor ModelImpl::run_layer(const Layer& layer, const Topology& topology,
-                                const at::Tensor& before, const at::Tensor& edge_weight,
+                                const at::Tensor& before, const at::Tensor& edge_rows,
                                 const at::Tensor& received_offset) {
   // Lets profilers attribute operations without parameters to this layer.
   RECORD_USER_SCOPE(std::string_view(layer.path));
   at::Tensor h = run(layer.float32_apply, before, [&](const at::Tensor& x) {
-    const at::Tensor out = layer.apply(
-        topology, mezzo::feature_dropout(x, options.dropout, is_training()), edge_weight);
+    const at::Tensor out =
+        layer.apply(topology, mezzo::feature_dropout(x, options.dropout, is_training()), edge_rows);
     return received_offset.defined() ? out + layer.of_received(received_offset) : out;
   });
   if (layer.normalize) h = run(layer.float32_normalize, h, layer.normalize);
@@ -281,18 +281,18 @@ std::int64_t ModelImpl::num_layers() const {
 }
 
 at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology,
-                                    const at::Tensor& x, const at::Tensor& edge_weight,
+                                    const at::Tensor& x, const at::Tensor& edge_rows,
                                     const at::Tensor& received_offset) {
   MEZZO_CHECK(index >= 0 && index < num_layers(), "{}: expected a layer in [0, {}), got {}",
               kModelName, num_layers(), index);
   if (takes_edge_features(options.kind)) {
-    MEZZO_CHECK(edge_weight.defined() && edge_weight.dim() == 2 &&
-                    edge_weight.size(0) == topology.num_edges() &&
-                    edge_weight.size(1) == options.edge_features,
+    MEZZO_CHECK(edge_rows.defined() && edge_rows.dim() == 2 &&
+                    edge_rows.size(0) == topology.num_edges() &&
+                    edge_rows.size(1) == options.edge_features,
                 "{}: expected features of the edges [{}, {}], got {}", kModelName,
-                topology.num_edges(), options.edge_features, detail::describe(edge_weight));
+                topology.num_edges(), options.edge_features, detail::describe(edge_rows));
   } else {
-    MEZZO_CHECK(!edge_weight.defined() || takes_edge_weights(options.kind),
+    MEZZO_CHECK(!edge_rows.defined() || takes_edge_weights(options.kind),
                 "{}: expected no edge weights, which the layers of {} do not take, got some",
                 kModelName, to_string(options.kind));
   }
@@ -308,7 +308,7 @@ at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology
   detail::check_prefix(kModelName, topology);
   if (received_offset.defined()) check_received_offset(layer, topology, received_offset);
   layer.check_float32_parts();
-  const at::Tensor h = run_layer(layer, topology, x, edge_weight, received_offset);
+  const at::Tensor h = run_layer(layer, topology, x, edge_rows, received_offset);
   return is_linear(index) ? h : options.activation(h);
 }
 
@@ -351,7 +351,7 @@ at::Tensor ModelImpl::forward_layers(ModelInput input, const at::Tensor& x) {
   const Blocks* blocks = input.blocks();
   if (blocks != nullptr) {
     check_blocks(*blocks);
-    MEZZO_CHECK(input.edge_weights().empty() || options.kind != ModelKind::kSage ||
+    MEZZO_CHECK(input.edge_column().empty() || options.kind != ModelKind::kSage ||
                     options.aggregator == Aggregator::kMean,
                 "{}: expected aggregator mean for edge weights of blocks, which are factors for a "
                 "mean, got {}",
@@ -368,13 +368,13 @@ at::Tensor ModelImpl::forward_layers(ModelInput input, const at::Tensor& x) {
   for (std::int64_t i = 0; i < num_layers(); ++i) {
     const auto index = static_cast<std::size_t>(i);
     if (blocks == nullptr) {
-      h = forward_layer(i, *input.topology(), h, input.edge_weight());
+      h = forward_layer(i, *input.topology(), h, input.edge_rows());
       continue;
     }
     const Block& block = (*blocks)[index];
-    const std::string& weights = input.edge_weights();
+    const std::string& column = input.edge_column();
     h = forward_layer(i, block.topology(), h,
-                      weights.empty() ? at::Tensor() : block.edata().at(weights));
+                      column.empty() ? at::Tensor() : block.edata().at(column));
   }
   return h;
 }

@@ -136,16 +136,15 @@ class ModelInput {
   ModelInput(const Graph& graph) : topology_(&graph.topology()) {}  // NOLINT
   ModelInput(const Block& block) : topology_(&block.topology()) {}  // NOLINT
   ModelInput(const Blocks& blocks) : blocks_(&blocks) {}            // NOLINT
-  /// edge_weight: undefined, or floating [num_edges], the factors of the messages of every layer;
-  /// kGine: the features of the edges, floating [num_edges, edge_features].
-  ModelInput(const Topology& topology, at::Tensor edge_weight)
-      : topology_(&topology), edge_weight_(std::move(edge_weight)) {}
-  /// Blocks with edge weights: edge_weights names a column of their edges, floating [num_edges].
-  /// The weights must be factors for a mean over these edges, as BlockLoader writes for
-  /// layer_sizes. LABOR writes weights for sums to a column of the same name: they give wrong
-  /// results, which cannot be detected here.
-  ModelInput(const Blocks& blocks, std::string edge_weights)
-      : blocks_(&blocks), edge_weights_(std::move(edge_weights)) {}
+  /// edge_rows: what every layer reads of the edges: undefined, or floating [num_edges], the
+  /// factors of the messages; kGine: their features, floating [num_edges, edge_features].
+  ModelInput(const Topology& topology, at::Tensor edge_rows)
+      : topology_(&topology), edge_rows_(std::move(edge_rows)) {}
+  /// Blocks with edge rows, in the column `edge_column` of their edges. Weights must be factors for
+  /// a mean over these edges, as BlockLoader writes for layer_sizes. LABOR writes weights for sums
+  /// to a column of the same name: they give wrong results, which cannot be detected here.
+  ModelInput(const Blocks& blocks, std::string edge_column)
+      : blocks_(&blocks), edge_column_(std::move(edge_column)) {}
 
   /// The same with what the outputs are for, which must outlive the result.
   ModelInput with_targets(const HeadTargets& targets) && {
@@ -160,18 +159,18 @@ class ModelInput {
   /// The structure for layer `index`: the block of that index, or the one for all layers. Throws
   /// InvalidArgument if there are fewer blocks.
   MEZZO_API const Topology& layer(std::int64_t index) const;
-  /// The column of each block's edges that holds the edge weights; empty: none.
-  const std::string& edge_weights() const { return edge_weights_; }
-  /// The edge weights of the one structure; undefined: none.
-  const at::Tensor& edge_weight() const { return edge_weight_; }
+  /// The column of each block's edges that holds the edge rows; empty: none.
+  const std::string& edge_column() const { return edge_column_; }
+  /// The edge rows of the one structure; undefined: none.
+  const at::Tensor& edge_rows() const { return edge_rows_; }
   /// What the head reads; nullptr: there is none.
   const HeadTargets* targets() const { return targets_; }
 
  private:
   const Topology* topology_ = nullptr;
   const Blocks* blocks_ = nullptr;
-  std::string edge_weights_;
-  at::Tensor edge_weight_;
+  std::string edge_column_;
+  at::Tensor edge_rows_;
   const HeadTargets* targets_ = nullptr;
 };
 
@@ -206,14 +205,14 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   /// the first block, strided or sparse CSR, on the input's device. Returns the logits [num_dst,
   /// out] of the destinations of the last block; with a head those of the input's targets, whose
   /// rows of nodes are these destinations. Dropout draws from libtorch's generator.
-  /// The only column of a Graph or Block that is read is the one that the input names as edge
-  /// weights, floating [num_edges]: factors for the mean over the edges of the block, such as
-  /// BlockLoader writes for layer_sizes. Do not name the "edge_weights" of a LABOR block: those are
-  /// for sums. Throws InvalidArgument for other shapes, devices and numbers of blocks, for kSgc of
-  /// several hops on Blocks, for edge weights if the kind takes none or kSage has another
-  /// aggregator than kMean, for 16-bit parameters of a submodule in keep_float32, and for a layer
-  /// of a module of your own that returns another number of rows, the last one also of columns
-  /// unless options.out_features is 0.
+  /// The only column of a Graph or Block that is read is the one that the input names: features for
+  /// kGine, else weights, floating [num_edges], factors for the mean over the edges of the block,
+  /// such as BlockLoader writes for layer_sizes. Do not name the "edge_weights" of a LABOR block:
+  /// those are for sums. Throws InvalidArgument for other shapes, devices and numbers of blocks,
+  /// for kSgc of several hops on Blocks, for edge weights if the kind takes none or kSage has
+  /// another aggregator than kMean, for 16-bit parameters of a submodule in keep_float32, and for a
+  /// layer of a module of your own that returns another number of rows, the last one also of
+  /// columns unless options.out_features is 0.
   at::Tensor forward(ModelInput input, const at::Tensor& x);
   /// The first part of forward(): what the last layer returns.
   at::Tensor forward_layers(ModelInput input, const at::Tensor& x);
@@ -226,7 +225,7 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   std::int64_t num_layers() const;
   /// Runs only layer `index`, as in forward(): dropout, layer, normalization, skip, activation.
   /// topology: its destinations are the first num_dst sources; x: [num_src, input width of the
-  /// layer], strided or sparse CSR. edge_weight: undefined, or floating [num_edges], which
+  /// layer], strided or sparse CSR. edge_rows: undefined, or floating [num_edges], which
   /// multiplies the messages if the kind takes_edge_weights(); floating [num_edges, edge_features]
   /// if it takes_edge_features(). received_offset: undefined, or
   /// floating [num_dst, input width of the layer], which is added, without dropout, to the mean
@@ -235,7 +234,7 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   /// InvalidArgument for other indices, shapes and devices, and for the parameter dtypes that
   /// forward() rejects.
   at::Tensor forward_layer(std::int64_t index, const Topology& topology, const at::Tensor& x,
-                           const at::Tensor& edge_weight = {},
+                           const at::Tensor& edge_rows = {},
                            const at::Tensor& received_offset = {});
 
   ModelOptions options;  ///< kOwn: kind, num_layers, and out_features, 0 until train() sets it
@@ -252,7 +251,7 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   void check_received_offset(const Layer& layer, const Topology& topology,
                              const at::Tensor& offset) const;
   at::Tensor run_layer(const Layer& layer, const Topology& topology, const at::Tensor& before,
-                       const at::Tensor& edge_weight, const at::Tensor& received_offset);
+                       const at::Tensor& edge_rows, const at::Tensor& received_offset);
   at::Tensor run_own_layer(std::int64_t index, const Topology& topology, const at::Tensor& x);
 
   std::vector<Layer> layers_;

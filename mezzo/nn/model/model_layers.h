@@ -16,8 +16,8 @@ namespace mezzo::nn::detail {
 /// The name of Model in error messages.
 inline constexpr auto kModelName = "Model";
 
-/// [num_src, in] -> [num_dst, out]. The last argument is the edge weights, undefined unless
-/// takes_edge_weights().
+/// [num_src, in] -> [num_dst, out]. The last argument: weights or features of the edges,
+/// undefined unless the kind takes them.
 using Convolution =
     std::function<at::Tensor(const Topology&, const at::Tensor&, const at::Tensor&)>;
 

@@ -111,7 +111,7 @@ std::shared_ptr<Batches<GraphBatch>> graph_loader(Graph graph, const Problem& pr
                                                   const TrainOptions& options, std::uint64_t seed) {
   const at::Tensor& sizes = problem.head_targets.graph_sizes;
   const at::Tensor offsets = at::cat({at::zeros({1}, at::kLong), sizes.cumsum(0)});
-  if (problem.edge_weight.defined()) graph.edata()[kEdgeWeightColumn] = problem.edge_weight;
+  if (problem.edge_rows.defined()) graph.edata()[kEdgeRowsColumn] = problem.edge_rows;
   graph.set_batch(sizes, problem.topology.csc().indptr.index_select(0, offsets).diff());
   GraphLoaderOptions loader;
   loader.graphs = seeds;

@@ -126,21 +126,21 @@ nn::ModelInput structure_of(const EdgeMiniBatch& batch, SamplerKind /*sampler*/)
 nn::ModelInput structure_of(const GraphBatch& batch, SamplerKind /*sampler*/) {
   const Frame& edges = batch.graph.edata();
   return {batch.graph.topology(),
-          edges.contains(kEdgeWeightColumn) ? edges.at(kEdgeWeightColumn) : at::Tensor()};
+          edges.contains(kEdgeRowsColumn) ? edges.at(kEdgeRowsColumn) : at::Tensor()};
 }
 
 /// Steps on the batches of a loader. Item: Batch, SubgraphBatch, EdgeMiniBatch or GraphBatch.
 template <class Item>
 class LoaderSteps : public EpochSteps {
  public:
-  /// graph: the graph of the loader. model: of the run, for control variates. edge_weight: as
+  /// graph: the graph of the loader. model: of the run, for control variates. edge_rows: as
   /// Problem's.
   LoaderSteps(std::shared_ptr<Batches<Item>> loader, const Graph& graph,
               const TrainOptions& options, double nodes_per_term, const nn::ModelOptions& model,
-              const at::Tensor& edge_weight)
+              const at::Tensor& edge_rows)
       : loader_(std::move(loader)),
         options_(options),
-        edge_weight_(edge_weight.defined() ? edge_weight.to(options.device) : edge_weight),
+        edge_rows_(edge_rows.defined() ? edge_rows.to(options.device) : edge_rows),
         place_(graph.device().is_cpu() ? SamplePlace::kHost : SamplePlace::kDevice),
         workers_(workers_of(graph, *options.sampling)),
         nodes_per_term_(nodes_per_term),
@@ -224,9 +224,9 @@ class LoaderSteps : public EpochSteps {
       if (controlled_) return controlled_->forward(*state.model, item.blocks, features);
     }
     if constexpr (requires { item.blocks; }) {
-      if (edge_weight_.defined()) {
+      if (edge_rows_.defined()) {
         Blocks blocks = item.blocks;
-        return logits(input_of(blocks, edge_weight_));
+        return logits(input_of(blocks, edge_rows_));
       }
     }
     return logits(structure_of(item, options_.sampling->sampler));
@@ -234,7 +234,7 @@ class LoaderSteps : public EpochSteps {
 
   std::shared_ptr<Batches<Item>> loader_;
   const TrainOptions& options_;
-  at::Tensor edge_weight_;  ///< of the graph, on the device of the run; may be undefined
+  at::Tensor edge_rows_;  ///< of the graph, on the device of the run; may be undefined
   SamplePlace place_;
   std::int64_t workers_;
   double nodes_per_term_;
@@ -258,21 +258,21 @@ std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const Tra
   const Graph whole = graph_of(problem);
   const nn::ModelOptions model = model_options(options, problem);
   const auto steps = [&]<class Item>(std::shared_ptr<Batches<Item>> loader, const Graph& graph,
-                                     const at::Tensor& edge_weight) {
+                                     const at::Tensor& edge_rows) {
     const double nodes_per_term =
         static_cast<double>(graph.num_nodes()) / static_cast<double>(count_terms(rows.labels));
     return std::make_unique<LoaderSteps<Item>>(std::move(loader), graph, options, nodes_per_term,
-                                               model, edge_weight);
+                                               model, edge_rows);
   };
   if (target == TaskTarget::kEdge) {
-    return steps(edge_loader(whole, problem, rows.rows, options, seed), whole, problem.edge_weight);
+    return steps(edge_loader(whole, problem, rows.rows, options, seed), whole, problem.edge_rows);
   }
   if (target == TaskTarget::kGraph) {
     return steps(graph_loader(whole, problem, rows.rows, options, seed), whole, at::Tensor());
   }
   const Graph graph = graph_for_sampling(whole, options);
   if (draws_blocks(sampling.sampler)) {
-    return steps(block_loader(graph, rows.rows, options, seed), graph, problem.edge_weight);
+    return steps(block_loader(graph, rows.rows, options, seed), graph, problem.edge_rows);
   }
   return steps(is_saint(sampling.sampler) ? saint_loader(graph, options, seed)
                                           : cluster_loader(graph, options, seed),

@@ -60,8 +60,8 @@ TEST(GineModel, of_blocks_and_in_batches_agrees_with_the_whole_graph) {
   const at::Tensor rows = x.index_select(0, blocks.front().src_nodes().to(at::kLong));
   EXPECT_TRUE(near_terms(model->forward({blocks, "e"}, rows),
                          whole.index_select(0, at::tensor({4, 1}, at::kLong)), 1000));
-  EXPECT_TRUE(near_terms(inference(model, topology(), x, {.batch_size = 2, .edge_weight = e}),
-                         whole, 1000));
+  EXPECT_TRUE(
+      near_terms(inference(model, topology(), x, {.batch_size = 2, .edge_rows = e}), whole, 1000));
 }
 
 TEST(GineModel, copies_have_its_parameters) {

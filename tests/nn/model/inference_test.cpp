@@ -104,17 +104,17 @@ TEST(Inference, multiplies_messages_by_edge_weights) {
     for (const std::int64_t batch_size : {7, 59, 4096}) {
       const at::Tensor logits = inference(
           model, graph(), x,
-          {.batch_size = batch_size, .device = test_device(), .edge_weight = weights.cpu()});
+          {.batch_size = batch_size, .device = test_device(), .edge_rows = weights.cpu()});
       EXPECT_TRUE(same_sums(logits, expected)) << batch_size;
     }
   }
   Model gat = make(ModelKind::kGat), gcn = make(ModelKind::kGcn);
   const auto refusal = [&](Model& model, const at::Tensor& weight) {
     return error_of(
-        [&] { inference(model, graph(), x, {.device = test_device(), .edge_weight = weight}); });
+        [&] { inference(model, graph(), x, {.device = test_device(), .edge_rows = weight}); });
   };
-  EXPECT_TRUE(mentions(refusal(gat, weights.cpu()), "inference:expectededge_weight["));
-  EXPECT_TRUE(mentions(refusal(gcn, at::ones({3})), "inference:expectededge_weight["));
+  EXPECT_TRUE(mentions(refusal(gat, weights.cpu()), "inference:expectededge_rows["));
+  EXPECT_TRUE(mentions(refusal(gcn, at::ones({3})), "inference:expectededge_rows["));
 }
 
 TEST(Inference, takes_a_topology_and_remembered_degrees) {
