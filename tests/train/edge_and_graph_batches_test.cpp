@@ -72,7 +72,6 @@ TEST(EdgeAndGraphBatches, all_in_one_batch_is_the_full_graph) {
           const TrainReport sampled = train(data, options);
           EXPECT_TRUE(test::same_losses(sampled.losses, full.losses, 200));
           EXPECT_LT(full.losses.back(), full.losses.front());
-          EXPECT_NEAR(sampled.last.test, full.last.test, 1e-3);
         }
       }
     }

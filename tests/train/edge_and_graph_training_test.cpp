@@ -49,15 +49,7 @@ TEST(EdgeAndGraphTraining, a_checkpoint_is_resumed_evaluated_and_predicted_from)
     const test::TempFolder folder;
     TrainOptions options = task_options();
     options.epochs = 12;
-    options.checkpoint = folder.path("whole");
-    const TrainReport whole = train(data, options);
-    options.epochs = 5;
-    options.checkpoint = folder.path("part");
-    train(data, options);
-    options.epochs = 12;
-    options.resume = folder.path("part");
-    EXPECT_EQ(train(data, options).losses, whole.losses);
-
+    const TrainReport whole = test::expect_unbroken(folder, data, options, 5);
     const TrainedModel trained = load_checkpoint(folder.path("whole"));
     EXPECT_EQ(trained.data.task, data.task());
     EXPECT_EQ(evaluate(data, trained).val, whole.best.val);

@@ -8,86 +8,33 @@
 #include "support/npy_writer.h"
 #include "support/tolerance.h"
 #include "train/checkpoints.h"
-#include "train/mini_batches.h"
+#include "train/link_data.h"
 #include "train/synthetic.h"
 
 namespace mezzo::link_training_test {
 namespace {
 
-constexpr std::int64_t kGroups = 6, kOfGroup = 10, kNodes = kGroups * kOfGroup;
-
-/// Nodes of six groups; node i is linked in both directions to the next three of its group, with
-/// type 0 or 1 by the group. A feature a group.
-Dataset links_within_groups(bool with_types) {
-  Dataset data;
-  data.name = "groups";
-  data.origin = "made in the test";
-  data.num_nodes = kNodes;
-  const at::Tensor nodes = at::arange(kNodes), place = nodes.remainder(kOfGroup);
-  const auto ahead = [&](std::int64_t steps) {
-    return nodes - place + (place + steps).remainder(kOfGroup);
-  };
-  const at::Tensor from = nodes.repeat({3}), to = at::cat({ahead(1), ahead(2), ahead(3)});
-  data.src = at::cat({from, to});
-  data.dst = at::cat({to, from});
-  const at::Tensor group = nodes.div(kOfGroup, "floor");
-  data.features = at::one_hot(group, kGroups).to(at::kFloat);
-  if (with_types) {
-    data.edge_types = group.index_select(0, data.src).remainder(2);
-    data.num_edge_types = 2;
-  }
-  data.target = TaskTarget::kLink;
-  data.num_classes = 1;
-  data.labels = at::ones({data.num_edges(), 1}, at::kByte);
-  data.metric = Metric::kRocAuc;
-  // Both directions of every tenth pair are for validation, of the next one for testing.
-  const at::Tensor side = at::arange(3 * kNodes).remainder(10).repeat({2});
-  data.train_masks = side.ge(2).unsqueeze(1);
-  data.val_masks = side.eq(0).unsqueeze(1);
-  data.test_masks = side.eq(1).unsqueeze(1);
-  data.validate();
-  return data;
-}
-
-TrainOptions link_options(nn::Decoder decoder) {
-  TrainOptions options = test::quick_options();
-  options.model = nn::ModelKind::kSage;
-  options.decoder = decoder;
-  options.epochs = 200;
-  options.dropout = 0;
-  options.weight_decay = 0;
-  options.hidden = 32;
-  return options;
-}
-
-constexpr nn::Decoder kDecoders[] = {nn::Decoder::kMlp, nn::Decoder::kDot, nn::Decoder::kDistMult,
-                                     nn::Decoder::kComplEx};
-constexpr amp::Precision kPrecisions[] = {amp::Precision::kFloat32, amp::Precision::kBFloat16,
-                                          amp::Precision::kFloat16};
-
-/// Half of the way from chance, 0.5, to 1.
-constexpr double kLearnt = 0.75;
-
 TEST(LinkTraining, every_decoder_learns_in_each_precision) {
-  for (const amp::Precision precision : kPrecisions) {
-    for (const nn::Decoder decoder : kDecoders) {
+  for (const amp::Precision precision :
+       {amp::Precision::kFloat32, amp::Precision::kBFloat16, amp::Precision::kFloat16}) {
+    for (const nn::Decoder decoder : test::kDecoders) {
       for (const LossKind loss : {LossKind::kAutomatic, LossKind::kMargin}) {
         SCOPED_TRACE(std::string(amp::to_string(precision)) + " " +
                      std::string(name_of(nn::Decoders{}, decoder)));
-        TrainOptions options = link_options(decoder);
+        TrainOptions options = test::link_options(decoder);
         options.precision = precision;
         options.loss = loss;
-        const TrainReport report = train(links_within_groups(true), options);
-        EXPECT_GT(report.best.val, kLearnt);
-        EXPECT_GT(report.best.test, kLearnt);
+        const TrainReport report = train(test::links_within_groups(true), options);
+        EXPECT_GT(report.best.val, test::kLinksLearnt);
+        EXPECT_GT(report.best.test, test::kLinksLearnt);
       }
     }
   }
 }
 
 TEST(LinkTraining, every_metric_of_links_scores) {
-  Dataset data = links_within_groups(true);
-  TrainOptions options = link_options(nn::Decoder::kDistMult);
+  Dataset data = test::links_within_groups(true);
+  TrainOptions options = test::link_options(nn::Decoder::kDistMult);
   double filtered = 0;
   for (const Metric metric :
        {Metric::kAveragePrecision, Metric::kMicroF1, Metric::kMacroF1, Metric::kHitsAt10,
@@ -109,25 +56,14 @@ TEST(LinkTraining, every_metric_of_links_scores) {
 }
 
 TEST(LinkTraining, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
-  Dataset data = links_within_groups(true);
+  Dataset data = test::links_within_groups(true);
   for (const Metric metric : {Metric::kRocAuc, Metric::kMrr}) {
     data.metric = metric;
     const test::TempFolder folder;
-    TrainOptions options = link_options(nn::Decoder::kComplEx);
+    TrainOptions options = test::link_options(nn::Decoder::kComplEx);
     options.dropout = 0.2;
     options.epochs = 12;
-    options.checkpoint = folder.path("whole");
-    const TrainReport whole = train(data, options);
-    options.epochs = 5;
-    options.checkpoint = folder.path("part");
-    train(data, options);
-    options.epochs = 12;
-    options.resume = folder.path("part");
-    options.checkpoint = folder.path("resumed");
-    EXPECT_EQ(train(data, options).losses, whole.losses);
-    test::expect_same_weights(read_checkpoint(folder.path("resumed")),
-                              read_checkpoint(folder.path("whole")));
-
+    const TrainReport whole = test::expect_unbroken(folder, data, options, 5);
     const TrainedModel trained = load_checkpoint(folder.path("whole"));
     EXPECT_EQ(trained.data.task, LinkTask::kind);
     EXPECT_EQ(trained.data.num_edge_types, 2);
@@ -139,13 +75,14 @@ TEST(LinkTraining, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
     EXPECT_TRUE(test::read_file(folder.path("p.csv")).starts_with("link,p0\n0,"));
     Dataset changed = data;
     changed.edge_types = 1 - data.edge_types;
+    options.resume = folder.path("part");
     EXPECT_THROWS(InvalidArgument, "edge-values", train(changed, options));
   }
 }
 
 TEST(LinkTraining, other_threads_give_the_same_bits) {
-  const Dataset data = links_within_groups(true);
-  TrainOptions options = link_options(nn::Decoder::kDistMult);
+  const Dataset data = test::links_within_groups(true);
+  TrainOptions options = test::link_options(nn::Decoder::kDistMult);
   options.epochs = 5;
   const int threads = at::get_num_threads();
   std::vector<std::vector<double>> losses;
@@ -159,9 +96,9 @@ TEST(LinkTraining, other_threads_give_the_same_bits) {
 
 /// Outputs do not change if more edges join the nodes of a held-out link.
 TEST(LinkTraining, held_out_links_carry_no_messages) {
-  Dataset data = links_within_groups(false);
-  data.features = at::eye(kNodes);  // else messages within a group are all equal
-  TrainOptions options = link_options(nn::Decoder::kDot);
+  Dataset data = test::links_within_groups(false);
+  data.features = at::eye(data.num_nodes);  // else messages within a group are all equal
+  TrainOptions options = test::link_options(nn::Decoder::kDot);
   options.epochs = 3;
   const TrainedModel trained = train(data, options).trained;
   const at::Tensor before = trained.logits(data);
@@ -188,8 +125,8 @@ TEST(LinkTraining, held_out_links_carry_no_messages) {
 }
 
 TEST(LinkTraining, what_does_not_fit_is_an_error) {
-  const Dataset data = links_within_groups(false);
-  TrainOptions options = link_options(nn::Decoder::kMlp);
+  const Dataset data = test::links_within_groups(false);
+  TrainOptions options = test::link_options(nn::Decoder::kMlp);
   options.epochs = 1;
   Dataset ranked = data;
   ranked.metric = Metric::kMrr;
@@ -212,23 +149,23 @@ TEST(LinkTraining, what_does_not_fit_is_an_error) {
   EXPECT_THROWS(InvalidArgument, "even", train(data, options));
   options.hidden = 8;
   const TrainedModel trained = train(data, options).trained;
-  EXPECT_THROWS(InvalidArgument, "1 types of edges", trained.logits(links_within_groups(true)));
+  EXPECT_THROWS(InvalidArgument, "1 types of edges",
+                trained.logits(test::links_within_groups(true)));
 
   Dataset without = data;
   without.train_masks = at::zeros_like(data.train_masks);
   EXPECT_THROWS(InvalidArgument, "no training link", train(without, options));
   // Every node is linked to every other.
   Dataset complete = data;
-  complete.src = at::arange(kNodes).repeat_interleave(kNodes);
-  complete.dst = at::arange(kNodes).repeat({kNodes});
+  const at::Tensor nodes = at::arange(data.num_nodes);
+  complete.src = nodes.repeat_interleave(data.num_nodes);
+  complete.dst = nodes.repeat({data.num_nodes});
   complete.labels = at::ones({complete.num_edges(), 1}, at::kByte);
   for (at::Tensor* masks : {&complete.val_masks, &complete.test_masks}) {
     *masks = at::zeros({complete.num_edges(), 1}, at::kBool);
   }
   complete.train_masks = at::ones({complete.num_edges(), 1}, at::kBool);
   EXPECT_THROWS(InvalidArgument, "negative sampling", train(complete, options));
-  options.sampling = test::sampled_options(SamplerKind::kNeighbor).sampling;
-  EXPECT_THROWS(InvalidArgument, test::fragments("sampling", "links"), train(data, options));
 }
 
 }  // namespace

@@ -111,16 +111,7 @@ TEST(MultiLabel, a_metric_without_both_kinds_of_entries_is_not_a_number) {
 TEST(MultiLabel, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   const test::TempFolder folder;
   const Dataset data = rings_of_several_labels();
-  TrainOptions options = test::quick_options();
-  options.checkpoint = folder.path("whole");
-  const TrainReport whole = train(data, options);
-  options.epochs = 4;
-  options.checkpoint = folder.path("part");
-  train(data, options);
-  options.epochs = 10;
-  options.resume = folder.path("part");
-  EXPECT_EQ(train(data, options).losses, whole.losses);
-
+  const TrainReport whole = test::expect_unbroken(folder, data, test::quick_options(), 4);
   const TrainedModel trained = load_checkpoint(folder.path("whole"));
   EXPECT_EQ(trained.data.task.labels, LabelKind::kClasses);
   EXPECT_EQ(evaluate(data, trained).val, whole.best.val);

@@ -88,16 +88,7 @@ TEST(RegressionTraining, numbers_are_learnt_in_deviations_from_the_mean_of_the_t
 TEST(RegressionTraining, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   const test::TempFolder folder;
   const Dataset data = rings_of_numbers();
-  TrainOptions options = regression_options();
-  options.checkpoint = folder.path("whole");
-  const TrainReport whole = train(data, options);
-  options.epochs = 40;
-  options.checkpoint = folder.path("part");
-  train(data, options);
-  options.epochs = 100;
-  options.resume = folder.path("part");
-  EXPECT_EQ(train(data, options).losses, whole.losses);
-
+  const TrainReport whole = test::expect_unbroken(folder, data, regression_options(), 40);
   const TrainedModel trained = load_checkpoint(folder.path("whole"));
   EXPECT_EQ(trained.data.task.labels, LabelKind::kNumbers);
   EXPECT_EQ(evaluate(data, trained).val, whole.best.val);
