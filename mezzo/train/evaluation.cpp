@@ -24,7 +24,7 @@ at::Tensor in_own_units(const at::Tensor& outputs, const NumberScale& scale) {
 
 namespace {
 
-/// Of a model with rows h of the nodes, on the CPU, a batch of edges at a time.
+/// Of a model with rows h of the nodes, on the CPU, a batch of edges or links at a time.
 at::Tensor outputs_of_edges(nn::Model& model, const Problem& problem, const TrainOptions& options,
                             const at::Tensor& h) {
   const nn::HeadTargets& all = problem.head_targets;
@@ -36,13 +36,17 @@ at::Tensor outputs_of_edges(nn::Model& model, const Problem& problem, const Trai
     const auto [nodes, ends, counts] = at::_unique2(
         at::cat({all.edges.src().narrow(0, first, count), all.edges.dst().narrow(0, first, count)}),
         /*sorted=*/true, /*return_inverse=*/true);
-    nn::HeadTargets batch;
-    batch.edges = Topology::from_coo(ends.narrow(0, 0, count), ends.narrow(0, count, count),
-                                     nodes.numel(), nodes.numel());
-    if (all.edge_features.defined()) {
-      batch.edge_features = all.edge_features.narrow(0, first, count);
-    }
-    batch = batch.to(options.device);
+    const auto of_batch = [&](const at::Tensor& rows) {
+      return rows.defined() ? rows.narrow(0, first, count) : rows;
+    };
+    const nn::HeadTargets batch =
+        nn::HeadTargets{
+            .edges = Topology::from_coo(ends.narrow(0, 0, count), ends.narrow(0, count, count),
+                                        nodes.numel(), nodes.numel()),
+            .edge_features = of_batch(all.edge_features),
+            .graph_sizes = {},
+            .edge_types = of_batch(all.edge_types)}
+            .to(options.device);
     outputs.push_back(
         model->forward_head(gather_rows(h, nodes).to(options.device), &batch).to(at::kCPU));
     first += count;
@@ -91,43 +95,55 @@ at::Tensor outputs_of_graphs(nn::Model& model, const Problem& problem,
   return at::cat(outputs);
 }
 
-}  // namespace
-
-at::Tensor evaluate_logits(nn::Model& model, const Problem& problem, const TrainOptions& options) {
-  const at::NoGradGuard no_grad;
-  const nn::EvaluationMode evaluation(*model);
-  at::Tensor logits;
-  {
-    const amp::PrecisionScope scope(options.precision, options.device);
-    if (!options.sampling) {
-      logits = model->forward(full_input(problem), problem.features);
-    } else if (problem.task.target == TaskTarget::kGraph) {
-      logits = outputs_of_graphs(model, problem, options);
-    } else {
-      logits = inference(model, problem.topology, problem.features,
-                         {.batch_size = options.sampling->inference_batch_size,
-                          .device = options.device,
-                          .edge_rows = problem.edge_rows});
-      if (problem.task.target == TaskTarget::kEdge) {
-        logits = outputs_of_edges(model, problem, options, logits);
-      }
-    }
-  }
-  logits = logits.to(problem.features.device(), at::kFloat);
-  return in_own_units(logits, problem.number_scale);
+/// What the head reads, or the logits without a head: on the full graph on its device, else on the
+/// CPU.
+at::Tensor rows_of_nodes(nn::Model& model, const Problem& problem, const TrainOptions& options) {
+  if (!options.sampling) return model->forward_layers(full_input(problem), problem.features);
+  return inference(model, problem.topology, problem.features,
+                   {.batch_size = options.sampling->inference_batch_size,
+                    .device = options.device,
+                    .edge_rows = problem.edge_rows});
 }
 
-EvaluatedNodes evaluated_nodes(const at::Tensor& logits, const Dataset& dataset) {
-  EvaluatedNodes nodes{.count = logits.size(0)};
-  if (dataset.part) nodes.count = dataset.part->own_mask.sum().item<std::int64_t>();
-  if (logits.numel() == 0) return nodes;
+at::Tensor outputs_of(nn::Model& model, const Problem& problem, const TrainOptions& options,
+                      const at::Tensor& h) {
+  if (!options.sampling) return model->forward_head(h, full_input(problem).targets());
+  return has_pairs(problem) ? outputs_of_edges(model, problem, options, h) : h;
+}
+
+}  // namespace
+
+Outputs evaluate_model(nn::Model& model, const Problem& problem, const TrainOptions& options) {
+  const at::NoGradGuard no_grad;
+  const nn::EvaluationMode evaluation(*model);
+  Outputs outputs;
+  {
+    const amp::PrecisionScope scope(options.precision, options.device);
+    if (options.sampling && problem.task.target == TaskTarget::kGraph) {
+      outputs.logits = outputs_of_graphs(model, problem, options);
+    } else {
+      const at::Tensor h = rows_of_nodes(model, problem, options);
+      outputs.logits = outputs_of(model, problem, options, h);
+      if (problem.task.target == TaskTarget::kLink) outputs.nodes = h;
+    }
+  }
+  outputs.logits =
+      in_own_units(outputs.logits.to(problem.features.device(), at::kFloat), problem.number_scale);
+  return outputs;
+}
+
+EvaluatedTargets evaluated_targets(const at::Tensor& logits, TaskTarget target,
+                                   const std::optional<DatasetPart>& part) {
+  EvaluatedTargets evaluated{.target = target, .count = logits.size(0)};
+  if (part) evaluated.count = part->own_mask.sum().item<std::int64_t>();
+  if (logits.numel() == 0) return evaluated;
   const auto [smallest, largest] = at::aminmax(logits);  // NaN if any is
-  if (std::isfinite(smallest.item<float>()) && std::isfinite(largest.item<float>())) return nodes;
+  if (std::isfinite(smallest.item<float>()) && std::isfinite(largest.item<float>()))
+    return evaluated;
   at::Tensor not_finite = at::isfinite(logits).all(1).logical_not();
-  if (dataset.part)
-    not_finite = not_finite.logical_and(dataset.part->own_mask.to(not_finite.device()));
-  nodes.not_finite = not_finite.sum().item<std::int64_t>();
-  return nodes;
+  if (part) not_finite = not_finite.logical_and(part->own_mask.to(not_finite.device()));
+  evaluated.not_finite = not_finite.sum().item<std::int64_t>();
+  return evaluated;
 }
 
 bool has_score(const at::Tensor& mask, const Problem& problem) {
@@ -144,9 +160,12 @@ std::optional<double> chance_score(const Problem& problem) {
          static_cast<double>(labels.numel());
 }
 
-Scores score_model(nn::Model& model, const at::Tensor& logits, const Problem& problem,
-                   const TrainOptions& options) {
-  if (is_of_ranks(problem.metric)) return rank_links(model, problem, options);
+Scores score_outputs(const Outputs& outputs, const nn::Head& head, const Problem& problem,
+                     const TrainOptions& options) {
+  if (is_of_ranks(problem.metric)) {
+    return rank_links(head, outputs.nodes.to(options.device, at::kFloat), problem);
+  }
+  const at::Tensor& logits = outputs.logits;
   const SplitMasks& masks = problem.masks;
   if (problem.metric == Metric::kAccuracy) {
     const auto shares = accuracies(logits, problem.labels, {masks.train, masks.val, masks.test});

@@ -7,7 +7,6 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/nn/model/evaluation_mode.h"
 #include "mezzo/sampling/edges/edge_lookup.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/report/link_ranks.h"
@@ -76,17 +75,6 @@ double score_of_ranks(Metric metric, const LinkRanks& ranks) {
 
 }  // namespace
 
-void check_decoder(const Dataset& dataset, nn::Decoder decoder) {
-  const bool is_mlp = decoder == nn::Decoder::kMlp;
-  MEZZO_CHECK(is_mlp || dataset.target == TaskTarget::kLink,
-              "decoder: {} is for links, {} has labels for {}", name_of(nn::Decoders{}, decoder),
-              dataset.name, name_of(Tasks{}, dataset.task()));
-  MEZZO_CHECK(!is_mlp || !is_of_ranks(dataset.metric),
-              "decoder: the metric {} scores all nodes for each link, which needs dot, distmult or "
-              "complex, got mlp",
-              metric_name(dataset.metric));
-}
-
 Dataset with_message_edges(const Dataset& dataset, std::int64_t split_index) {
   if (dataset.target != TaskTarget::kLink || split_index >= dataset.num_splits()) return dataset;
   const SplitMasks masks = dataset.split(split_index);
@@ -99,10 +87,6 @@ Dataset with_message_edges(const Dataset& dataset, std::int64_t split_index) {
     if (column->defined()) *column = column->index_select(0, kept);
   }
   return result;
-}
-
-NegativeSampler training_negatives(const Dataset& message_edges) {
-  return NegativeSampler(topology_of(message_edges), {.exclude_loops = true});
 }
 
 nn::HeadTargets with_negatives(const nn::HeadTargets& links, const at::Tensor& dst) {
@@ -118,7 +102,7 @@ nn::HeadTargets with_negatives(const nn::HeadTargets& links, const at::Tensor& d
 }
 
 void add_negatives(Problem& problem, const Dataset& dataset) {
-  const NegativeSampler sampler(topology_of(dataset), {.exclude_loops = true});
+  const NegativeSampler sampler(topology_of(dataset), kNegativeLinks);
   problem.head_targets =
       with_negatives(problem.head_targets, negatives_of(sampler, dataset.src, /*seed=*/0));
   problem.labels = at::cat({problem.labels, at::zeros_like(problem.labels)});
@@ -132,16 +116,9 @@ at::Tensor draw_negatives(const NegativeSampler& sampler, const at::Tensor& src)
   return negatives_of(sampler, src, static_cast<std::uint64_t>(seed.item<std::int64_t>()));
 }
 
-Scores rank_links(nn::Model& model, const Problem& problem, const TrainOptions& options) {
+Scores rank_links(nn::Head head, const at::Tensor& nodes, const Problem& problem) {
   const at::NoGradGuard no_grad;
-  const nn::EvaluationMode evaluation(*model);
-  at::Tensor rows;
-  {
-    const amp::PrecisionScope scope(options.precision, options.device);
-    rows = model->forward_layers(full_input(problem), problem.features);
-  }
-  rows = rows.to(at::kFloat);
-  const nn::HeadTargets links = links_of(problem);
+  const nn::HeadTargets links = links_of(problem).to(nodes.device());
   const Topology on_host = links.edges.to(at::kCPU);
   const at::Tensor src = on_host.src().to(at::kLong), dst = on_host.dst().to(at::kLong);
   const at::Tensor types =
@@ -153,11 +130,10 @@ Scores rank_links(nn::Model& model, const Problem& problem, const TrainOptions& 
     if (ids.numel() == 0) return std::numeric_limits<double>::quiet_NaN();
     const at::Tensor on_cpu = ids.cpu();
     const at::Tensor from = src.index_select(0, on_cpu), to = dst.index_select(0, on_cpu);
-    const nn::HeadTargets some = links.edges_at(ids);
-    nn::Head head = model->head();
-    const LinkRanks of_dst = link_ranks(head->queries(rows, some, Target::kDst), rows, to,
+    const nn::HeadTargets some = links.edges_at(ids.to(nodes.device()));
+    const LinkRanks of_dst = link_ranks(head->queries(nodes, some, Target::kDst), nodes, to,
                                         forwards.answers(from, to, on_cpu));
-    const LinkRanks of_src = link_ranks(head->queries(rows, some, Target::kSrc), rows, from,
+    const LinkRanks of_src = link_ranks(head->queries(nodes, some, Target::kSrc), nodes, from,
                                         backwards.answers(to, from, on_cpu));
     return score_of_ranks(problem.metric,
                           {.raw = at::cat({of_dst.raw, of_src.raw}),

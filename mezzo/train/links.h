@@ -6,9 +6,7 @@
 
 #include "mezzo/data/dataset.h"
 #include "mezzo/nn/model/head.h"
-#include "mezzo/nn/model/model.h"
 #include "mezzo/sampling/edges/edge_loader.h"
-#include "mezzo/train/options/options.h"
 #include "mezzo/train/report/report.h"
 
 /// Links between nodes. Internal to train; not exported.
@@ -16,16 +14,13 @@ namespace mezzo {
 
 struct Problem;
 
-/// Throws InvalidArgument for a decoder of links with other labels, and for the MLP with a metric
-/// that is_of_ranks().
-void check_decoder(const Dataset& dataset, nn::Decoder decoder);
-
 /// The data with the edges that carry messages: without those for validation and testing and
 /// without any other edge between the same two nodes. Data without masks: all edges. Copies them.
 Dataset with_message_edges(const Dataset& dataset, std::int64_t split_index);
 
-/// Draws negative pairs for the training links: no edge that carries messages, no loop.
-NegativeSampler training_negatives(const Dataset& message_edges);
+/// Which pairs of nodes are negative: no edge of the graph that is sampled from, no loop. In
+/// training that graph has the edges that carry messages.
+inline constexpr NegativeOptions kNegativeLinks{.exclude_loops = true};
 
 /// A destination for each of `src` (integers [n]), int64 [n] on the CPU. Takes one number of
 /// libtorch's CPU generator.
@@ -42,8 +37,9 @@ void add_negatives(Problem& problem, const Dataset& dataset);
 
 /// The score of a metric that is_of_ranks(), of the validation and test links: each is ranked
 /// among all nodes as its source and as its destination. NaN for training links, which would take
-/// too long, and without links. Computes the layers in the precision of the options and the scores
-/// of all nodes in float32, as products in chunks: O((V + T) N F). Synchronises.
-Scores rank_links(nn::Model& model, const Problem& problem, const TrainOptions& options);
+/// too long, and without links. nodes: the rows that the head reads, float32 [N, F], on its device.
+/// Computes the scores of all nodes in float32, as products in chunks: O((V + T) N F).
+/// Synchronises.
+Scores rank_links(nn::Head head, const at::Tensor& nodes, const Problem& problem);
 
 }  // namespace mezzo

@@ -16,6 +16,7 @@
 #include "mezzo/graph/topology_build.h"
 #include "mezzo/graph/transforms/transforms.h"
 #include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/train/data_checks.h"
 #include "mezzo/train/links.h"
 #include "mezzo/train/report/metrics.h"
 
@@ -25,21 +26,6 @@ namespace {
 /// The device of the whole graph.
 at::Device problem_device(const TrainOptions& options) {
   return options.sampling ? at::Device(at::kCPU) : options.device;
-}
-
-/// Samplers on a part of a data set must begin at its own nodes and stay within its halo.
-void check_part(const Dataset& dataset, const TrainOptions& options) {
-  if (!dataset.part) return;
-  MEZZO_CHECK(
-      options.sampling && draws_blocks(options.sampling->sampler),
-      "dataset: {} is a part of a data set, which needs the sampler neighbor, labor or layer: set "
-      "batch-size and fanout or layer-sizes",
-      dataset.origin);
-  MEZZO_CHECK(
-      options.layers <= dataset.part->hops,
-      "dataset: {} has a halo of {} hops, too few for {} layers; partition again: mezzo data "
-      "partition --hops {}",
-      dataset.origin, dataset.part->hops, options.layers, options.layers);
 }
 
 /// `topology` (the part's, with other self loops) with the degrees of the whole graph. The part has
@@ -56,39 +42,6 @@ Topology with_whole_degrees(const Topology& topology, const Dataset& dataset) {
 std::int64_t count_unreached(const Topology& topology) {
   const at::Tensor* whole = topology.parent_in_degrees();
   return (whole != nullptr ? *whole : topology.in_degrees()).eq(0).sum().item<std::int64_t>();
-}
-
-void check_sampler_of_edge_rows(const Dataset& dataset, const TrainOptions& options) {
-  const std::optional<SamplingOptions>& sampling = options.sampling;
-  MEZZO_CHECK(
-      !sampling || (sampling->sampler == SamplerKind::kNeighbor && !sampling->control_variates),
-      "dataset: the weights or features of the edges of {} need the sampler neighbor, without "
-      "control-variates",
-      dataset.origin);
-}
-
-void check_edge_weights(const Dataset& dataset, const TrainOptions& options) {
-  constexpr const char* kWithout =
-      "to ignore them leave out --weight, here or when the data were converted, or "
-      "edge_weights.npy";
-  MEZZO_CHECK(nn::takes_edge_weights(options.model),
-              "dataset: {} has edge weights, which gcn and sage take and {} does not; {}",
-              dataset.origin, nn::to_string(options.model), kWithout);
-  check_sampler_of_edge_rows(dataset, options);
-  MEZZO_CHECK(options.model != nn::ModelKind::kGcn || dataset.edge_weights.gt(0).all().item<bool>(),
-              "dataset: {} has edge weights of at most 0, of whose sums gcn takes the root; {}",
-              dataset.origin, kWithout);
-}
-
-void check_edge_features(const Dataset& dataset, const TrainOptions& options) {
-  MEZZO_CHECK(dataset.edge_features.defined() && !dataset.edge_weights.defined(),
-              "dataset: {} reads features of edges and no weights, {} has {}",
-              nn::to_string(options.model), dataset.origin,
-              dataset.edge_weights.defined() ? "edge weights" : "no features of edges");
-  MEZZO_CHECK(!uses_self_loops(options),
-              "self-loops: {} reads features of edges, which added loops do not have",
-              nn::to_string(options.model));
-  check_sampler_of_edge_rows(dataset, options);
 }
 
 /// Divides each weight by the square roots of the sums of weights at both ends, and multiplies it
@@ -115,20 +68,22 @@ Graph in_csc_order(const Graph& graph) {
   return ordered;
 }
 
+/// What the layers of the model read of the edges; undefined: nothing.
+at::Tensor edge_rows_of(const Dataset& dataset, nn::ModelKind model) {
+  if (nn::takes_edge_features(model)) return dataset.edge_features;
+  return model != nn::ModelKind::kMlp ? dataset.edge_weights : at::Tensor();
+}
+
 /// Whether the batches are whole graphs of a set.
 bool has_batches_of_graphs(const Problem& problem, const TrainOptions& options) {
   return options.sampling && problem.task.target == TaskTarget::kGraph;
 }
 
-/// Sets the topology and the edge weights.
+/// Sets the topology and the edge rows.
 void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions& options) {
   Graph graph(topology_of(dataset));
-  const bool has_weights = dataset.edge_weights.defined() && options.model != nn::ModelKind::kMlp;
-  const bool has_features = nn::takes_edge_features(options.model);
-  if (has_weights || has_features) {
-    has_features ? check_edge_features(dataset, options) : check_edge_weights(dataset, options);
-    graph.edata()[kEdgeRowsColumn] = has_features ? dataset.edge_features : dataset.edge_weights;
-  }
+  const at::Tensor edge_rows = edge_rows_of(dataset, options.model);
+  if (edge_rows.defined()) graph.edata()[kEdgeRowsColumn] = edge_rows;
   // Exactly one loop a node, of weight 1, also if the data have some.
   if (uses_self_loops(options)) graph = add_self_loop(remove_self_loop(graph));
   graph = graph.to(problem_device(options));
@@ -142,7 +97,7 @@ void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions&
               "self-loops: without them {} nodes of {} have no in-edge, which the model {} needs",
               unreached, dataset.name, nn::to_string(options.model));
   problem.topology = topology;
-  if (!has_weights && !has_features) return;
+  if (!edge_rows.defined()) return;
   const at::Tensor& rows = graph.edata().at(kEdgeRowsColumn);
   const bool is_gcn = options.model == nn::ModelKind::kGcn;
   problem.edge_rows = is_gcn ? gcn_factors(topology, rows) : rows;
@@ -158,11 +113,6 @@ bool reads_16_bit(const TrainOptions& options) {
 }
 
 at::Tensor make_features(const Dataset& dataset, const TrainOptions& options, bool may_be_sparse) {
-  MEZZO_CHECK(dataset.features.defined() && dataset.num_features() > 0,
-              "dataset {}: has no node features, which every model needs", dataset.name);
-  MEZZO_CHECK(!options.normalize_features || !dataset.is_mapped,
-              "normalize-features: the features of {} are mapped from a file, which is read-only",
-              dataset.name);
   at::Tensor features = dataset.features;
   // Mini-batches are cast one by one.
   if (!options.sampling || options.normalize_features) features = features.to(at::kFloat);
@@ -179,8 +129,6 @@ nn::HeadTargets head_targets_of(const Dataset& dataset, TaskTarget target) {
     if (target == TaskTarget::kEdge) targets.edge_features = dataset.edge_features;
     if (target == TaskTarget::kLink) targets.edge_types = dataset.edge_types;
   } else if (target == TaskTarget::kGraph) {
-    MEZZO_CHECK(dataset.graph_offsets.defined(), "dataset: expected a set of graphs, {} is one",
-                dataset.origin);
     targets.graph_sizes = dataset.graph_offsets.diff();
   }
   return targets;
@@ -193,7 +141,6 @@ void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& opt
   problem.num_edge_types = dataset.num_edge_types;
   if (target == TaskTarget::kLink) {
     const Dataset messages = with_message_edges(dataset, options.split_index);
-    problem.negatives = training_negatives(messages);
     set_structure(problem, messages, options);
   } else {
     set_structure(problem, dataset, options);
@@ -201,64 +148,6 @@ void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& opt
   problem.features = make_features(dataset, options, !has_batches_of_graphs(problem, options));
   if (dataset.part) problem.node_ids = dataset.part->node_ids;
   problem.head_targets = head_targets_of(dataset, target).to(problem_device(options));
-}
-
-/// Checks a run whose model has a head.
-void check_head(const Dataset& dataset, const TrainOptions& options) {
-  const std::string_view target = name_of(TaskTargets{}, dataset.target);
-  MEZZO_CHECK(options.model != nn::ModelKind::kOwn,
-              "model: a model of your own has outputs for nodes, {} has labels of {}s",
-              dataset.name, target);
-  MEZZO_CHECK(!dataset.part, "dataset: {} is a part of a data set and has labels of {}s",
-              dataset.origin, target);
-  if (!options.sampling) return;
-  const SamplingOptions& sampling = *options.sampling;
-  MEZZO_CHECK(dataset.target != TaskTarget::kLink,
-              "sampling: links are learnt on the full graph; leave out batch-size");
-  MEZZO_CHECK(sampling.sampler == SamplerKind::kNeighbor,
-              "sampler: {} has labels of {}s, which take the sampler neighbor, got {}",
-              dataset.name, target, name_of(SamplerKinds{}, sampling.sampler));
-  MEZZO_CHECK(!sampling.balance_classes && !sampling.control_variates,
-              "{}: expected labels of nodes, {} has labels of {}s",
-              sampling.balance_classes ? "balance-classes" : "control-variates", dataset.name,
-              target);
-  MEZZO_CHECK(sampling.sample_on != SamplePlace::kDevice,
-              "sample-on: {} has labels of {}s, whose batches are made on the host", dataset.name,
-              target);
-  MEZZO_CHECK(
-      dataset.target != TaskTarget::kGraph || (sampling.fanouts.empty() && !sampling.replace),
-      "{}: {} has labels of graphs, whose batches have all their edges; set batch-size alone",
-      sampling.replace ? "replace" : "fanout", dataset.name);
-}
-
-/// Some options are for some tasks only.
-void check_task(const Dataset& dataset, const TrainOptions& options) {
-  const Task task = dataset.task();
-  const std::string_view target = name_of(TaskTargets{}, task.target);
-  const bool is_link = task.target == TaskTarget::kLink;
-  const bool of_links = options.loss == LossKind::kMargin;
-  MEZZO_CHECK(options.loss == LossKind::kAutomatic ||
-                  (of_links ? is_link : task.labels == LabelKind::kNumbers),
-              "loss: {} is for {}, {} has labels for {}", name_of(LossKinds{}, options.loss),
-              of_links ? "links" : "numbers", dataset.name, name_of(Tasks{}, task));
-  check_decoder(dataset, options.decoder);
-  if (task.target != TaskTarget::kNode) check_head(dataset, options);
-  const std::optional<SamplingOptions>& sampling = options.sampling;
-  MEZZO_CHECK(!sampling || !draws_by_fanouts(sampling->sampler) || !sampling->fanouts.empty() ||
-                  task.target == TaskTarget::kGraph,
-              "fanout: the sampler {} needs the neighbours drawn for a node, one number a layer",
-              name_of(SamplerKinds{}, sampling->sampler));
-  if (task.labels == LabelKind::kClass) {
-    MEZZO_CHECK(dataset.num_classes >= 2, "dataset {}: expected at least two classes, got {}",
-                dataset.name, dataset.num_classes);
-    return;
-  }
-  MEZZO_CHECK(!options.capture,
-              "capture: expected one class a {}, {} has labels for {}; train without capture",
-              target, dataset.name, name_of(Tasks{}, task));
-  MEZZO_CHECK(!options.sampling || !options.sampling->balance_classes,
-              "balance-classes: expected one class a {}, {} has labels for {}", target,
-              dataset.name, name_of(Tasks{}, task));
 }
 
 /// Of the numbers of the training nodes. A column without spread is not divided.
@@ -296,17 +185,13 @@ at::Tensor cast_once(const at::Tensor& features, const TrainOptions& options) {
 }
 
 Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
-  check_task(dataset, options);
-  check_part(dataset, options);
+  check_data(dataset, options);
   Problem problem;
   problem.labels = dataset.labels;
   problem.masks = dataset.split(options.split_index);
   problem.num_classes = dataset.num_classes;
   problem.task = dataset.task();
   problem.metric = dataset.metric;
-  MEZZO_CHECK(fits(dataset.metric, problem.task, dataset.num_classes),
-              "dataset {}: the metric {} does not fit the task {} of {} classes", dataset.name,
-              metric_name(dataset.metric), name_of(Tasks{}, problem.task), dataset.num_classes);
   set_input(problem, dataset, options, dataset.target);
   if (dataset.target == TaskTarget::kLink) add_negatives(problem, dataset);
   if (needs_both_labels(dataset.metric)) {
@@ -332,7 +217,7 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
 
 Problem make_inference_problem(const Dataset& dataset, const TrainOptions& options,
                                TaskTarget target) {
-  check_part(dataset, options);
+  check_input(dataset, options, target);
   Problem problem;
   set_input(problem, dataset, options, target);
   return problem;

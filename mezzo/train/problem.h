@@ -10,7 +10,6 @@
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/sampling/blocks/block.h"
-#include "mezzo/sampling/edges/edge_loader.h"
 #include "mezzo/train/options/options.h"
 #include "mezzo/train/report/report.h"
 #include "mezzo/train/trained_model.h"
@@ -35,7 +34,6 @@ struct Problem {
   at::Tensor labels;       ///< as in the data set, a row a target
   at::Tensor loss_labels;  ///< what the loss compares with: the labels; numbers in number_scale
   SplitMasks masks;        ///< bool [T] each
-  std::optional<NegativeSampler> negatives;  ///< links: of training
   at::Tensor node_ids;  ///< int64 [N], ids in the whole graph; undefined unless the data are a part
   std::int64_t num_classes = 0;
   std::int64_t num_edge_features = 0;
@@ -44,6 +42,11 @@ struct Problem {
   Task task;
   Metric metric = Metric::kAccuracy;
 };
+
+/// Whether the targets are pairs of nodes: edges or links.
+inline bool has_pairs(const Problem& problem) {
+  return problem.task.target == TaskTarget::kEdge || problem.task.target == TaskTarget::kLink;
+}
 
 /// Whether features should stay sparse CSR: if the CSR (float32 values, int64 indices) takes less
 /// than a third of the bytes of the dense matrix, that is, below 11 % of nonzeros. The factor of 3
@@ -61,14 +64,9 @@ MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& o
 /// Sparse features stay sparse if worth_sparse(), else become dense; dense ones stay dense.
 /// Numbers are learnt in deviations from their mean over the training targets. Links get a negative
 /// pair each, and those for validation and testing carry no messages.
-/// Allocates what it changes. Throws InvalidArgument for a data set without features or with fewer
-/// than two classes, a loss or decoder that does not fit the task or metric, a split index out of
-/// range, nodes without in-edges if the model needs them, ROC AUC of single labels in other than
-/// two classes, other labels than one class with capture or balance_classes, options of sampling
-/// that do not fit the target of the labels (see SamplingOptions), normalisation of mapped
-/// features, edge weights with a model other than gcn, sage and mlp, with a sampler other than
-/// neighbor or control variates, or of at most 0 with gcn, and, on a part of a data set, a sampler
-/// other than neighbor, labor and layer or more layers than the halo has hops.
+/// Allocates what it changes. Throws InvalidArgument as check_data(), for a split index out of
+/// range, for nodes without in-edges if the model needs them, and if the metric of the training
+/// targets needs two classes and they have one.
 MEZZO_API Problem make_problem(const Dataset& dataset, const TrainOptions& options);
 
 /// make_problem() for outputs of `target` of data that may lack labels and splits: labels, masks,
@@ -98,40 +96,48 @@ nn::ModelInput full_input(const Problem& problem);
 /// no parameters or others than float32.
 nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture, nn::Model own);
 
-/// Logits, or numbers, float32 [T, C] of `model` in evaluation mode and without gradient, in the
-/// precision of the options, on the problem's device; restores the training mode of every
-/// submodule. With sampling it computes layer by layer, in batches of nodes, from all neighbours,
-/// then in batches of edges; or in batches of whole graphs. Allocates.
-MEZZO_API at::Tensor evaluate_logits(nn::Model& model, const Problem& problem,
-                                     const TrainOptions& options);
+/// What a model computes for the targets of a problem.
+struct Outputs {
+  at::Tensor logits;  ///< or numbers: float32 [T, C], on the problem's device
+  at::Tensor nodes;   ///< links: floating [N, F], the rows of nodes that the head reads
+};
+
+/// The outputs of `model` in evaluation mode and without gradient, in the precision of the options;
+/// restores the training mode of every submodule. With sampling it computes layer by layer, in
+/// batches of nodes, from all neighbours, then in batches of edges or links; or in batches of whole
+/// graphs. Allocates.
+MEZZO_API Outputs evaluate_model(nn::Model& model, const Problem& problem,
+                                 const TrainOptions& options);
 
 /// Outputs [N, C] of a model as numbers in the units of the labels; unchanged if `scale` is
 /// undefined.
 at::Tensor in_own_units(const at::Tensor& outputs, const NumberScale& scale);
 
-/// The nodes that count in an evaluation: on a part of a data set its own nodes, else all.
-struct EvaluatedNodes {
+/// The targets that count in an evaluation: on a part of a data set its own nodes, else all.
+struct EvaluatedTargets {
+  TaskTarget target = TaskTarget::kNode;
   std::int64_t count = 0;
   std::int64_t not_finite = 0;  ///< of these, with inf or NaN among their logits
 };
 
-/// logits: floating [N, C], of the nodes of `dataset`. Allocates little unless some are not finite;
-/// synchronises.
-EvaluatedNodes evaluated_nodes(const at::Tensor& logits, const Dataset& dataset);
+/// logits: floating [T, C], of all targets, or of the nodes of `part`. Allocates little unless some
+/// are not finite; synchronises.
+EvaluatedTargets evaluated_targets(const at::Tensor& logits, TaskTarget target,
+                                   const std::optional<DatasetPart>& part);
 
-/// Whether the metric of the nodes in `mask`, one of problem.masks, is defined: it needs a node,
-/// for ROC AUC one of each class (multi-label data: in at least one class). Synchronises.
+/// Whether the metric of the targets in `mask`, one of problem.masks, is defined: it needs a
+/// target, for ROC AUC one of each class (multi-label data: in at least one class). Synchronises.
 bool has_score(const at::Tensor& mask, const Problem& problem);
 
-/// The score on the training nodes of a model that ignores its input: the share of the largest
-/// class, 0.5 for ROC AUC, 0 for R²; nullopt for other metrics and without training nodes.
+/// The score on the training targets of a model that ignores its input: the share of the largest
+/// class, 0.5 for ROC AUC, 0 for R²; nullopt for other metrics and without training targets.
 /// Synchronises.
 std::optional<double> chance_score(const Problem& problem);
 
 /// The metric on every part of the split, NaN if not has_score(), and on training links if it
-/// is_of_ranks(). logits: the result of evaluate_logits() for `model`; ranks run the model again.
-/// Synchronises.
-Scores score_model(nn::Model& model, const at::Tensor& logits, const Problem& problem,
-                   const TrainOptions& options);
+/// is_of_ranks(), which needs the model's head and the rows of all nodes on options.device.
+/// outputs: the result of evaluate_model(). Synchronises.
+Scores score_outputs(const Outputs& outputs, const nn::Head& head, const Problem& problem,
+                     const TrainOptions& options);
 
 }  // namespace mezzo

@@ -135,20 +135,21 @@ void check_progress(const History& history, const amp::GradScaler& scaler, const
 
 }  // namespace
 
-void check_outputs(const EvaluatedNodes& nodes, const TrainState& state,
+void check_outputs(const EvaluatedTargets& evaluated, const TrainState& state,
                    const TrainOptions& options) {
-  if (nodes.not_finite == 0) return;
+  if (evaluated.not_finite == 0) return;
   const std::string text =
-      fmt::format("the model's outputs for {} of {} nodes are not finite in epoch {} ({}, lr {})",
-                  nodes.not_finite, nodes.count, state.history.epoch(),
-                  amp::to_string(options.precision), options.learning_rate);
-  if (nodes.not_finite == nodes.count && !can_recover(state.scaler, options.precision)) {
+      fmt::format("the model's outputs for {} of {} {}s are not finite in epoch {} ({}, lr {})",
+                  evaluated.not_finite, evaluated.count, name_of(TaskTargets{}, evaluated.target),
+                  state.history.epoch(), amp::to_string(options.precision), options.learning_rate);
+  if (evaluated.not_finite == evaluated.count && !can_recover(state.scaler, options.precision)) {
     detail::raise<NumericError>("training diverged: {}", text);
   }
   TORCH_WARN_ONCE("mezzo: ", text);
 }
 
-void check_end(const History& history, amp::Precision precision, const EvaluatedNodes& nodes) {
+void check_end(const History& history, amp::Precision precision,
+               const EvaluatedTargets& evaluated) {
   const std::string_view name = amp::to_string(precision);
   // In a shorter run the scale may still be falling: 16 steps bring 65536 down to 1.
   constexpr std::int64_t kFewestSteps = 16;
@@ -157,10 +158,10 @@ void check_end(const History& history, amp::Precision precision, const Evaluated
         "training diverged: all {} steps had inf or nan gradients and were skipped ({})",
         history.steps, name);
   }
-  if (nodes.count > 0 && nodes.not_finite == nodes.count) {
+  if (evaluated.count > 0 && evaluated.not_finite == evaluated.count) {
     detail::raise<NumericError>(
-        "training diverged: the model's outputs for {} of {} nodes are not finite at the end ({})",
-        nodes.not_finite, nodes.count, name);
+        "training diverged: the model's outputs for {} of {} {}s are not finite at the end ({})",
+        evaluated.not_finite, evaluated.count, name_of(TaskTargets{}, evaluated.target), name);
   }
 }
 

@@ -101,14 +101,14 @@ struct LatestStep {
   double learning_rate = 0;
 };
 
-/// Throws NumericError if no node has finite outputs and a smaller loss scale cannot fix it; warns,
-/// once a process, if some nodes have none.
-void check_outputs(const EvaluatedNodes& nodes, const TrainState& state,
+/// Throws NumericError if no target has finite outputs and a smaller loss scale cannot fix it;
+/// warns, once a process, if some targets have none.
+void check_outputs(const EvaluatedTargets& evaluated, const TrainState& state,
                    const TrainOptions& options);
 
 /// Checks a finished run. Throws NumericError if it diverged: it skipped all of its 16 or more
-/// steps, or no node has finite outputs. nodes: of its last evaluation.
-void check_end(const History& history, amp::Precision precision, const EvaluatedNodes& nodes);
+/// steps, or no target has finite outputs. evaluated: of its last evaluation.
+void check_end(const History& history, amp::Precision precision, const EvaluatedTargets& evaluated);
 
 /// Counts a step. Throws NumericError if the run has diverged: the loss is inf or nan (for float16
 /// with a dynamic scale: and the scale has fallen below 2^-24), or too many steps in a row were

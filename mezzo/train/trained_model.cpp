@@ -63,13 +63,15 @@ Problem prediction_problem(const TrainedModel& trained, const Dataset& dataset,
 }
 
 /// Throws NumericError unless all logits that count are finite.
-at::Tensor checked(at::Tensor logits, const Dataset& dataset, const TrainOptions& options) {
-  const EvaluatedNodes nodes = evaluated_nodes(logits, dataset);
-  if (nodes.not_finite > 0) {
-    detail::raise<NumericError>("the model's outputs for {} of {} nodes are not finite in {}",
-                                nodes.not_finite, nodes.count, amp::to_string(options.precision));
+void check_finite(const at::Tensor& logits, const TrainedModel& trained, const Dataset& dataset) {
+  const EvaluatedTargets evaluated =
+      evaluated_targets(logits, trained.data.task.target, dataset.part);
+  if (evaluated.not_finite > 0) {
+    detail::raise<NumericError>("the model's outputs for {} of {} {}s are not finite in {}",
+                                evaluated.not_finite, evaluated.count,
+                                name_of(TaskTargets{}, evaluated.target),
+                                amp::to_string(trained.options.precision));
   }
-  return logits;
 }
 
 /// The logits of distinct nodes, from the blocks of all their neighbours.
@@ -97,7 +99,9 @@ at::Tensor TrainedModel::logits(const Dataset& dataset) const {
   const TrainOptions own = options_of(*this);
   const Problem problem = prediction_problem(*this, dataset, own);
   nn::Model shared = model;
-  return checked(evaluate_logits(shared, problem, own), dataset, own).cpu();
+  const Outputs outputs = evaluate_model(shared, problem, own);
+  check_finite(outputs.logits, *this, dataset);
+  return outputs.logits.cpu();
 }
 
 at::Tensor TrainedModel::logits(const Dataset& dataset, const at::Tensor& targets) const {
@@ -120,7 +124,8 @@ at::Tensor TrainedModel::logits(const Dataset& dataset, const at::Tensor& target
   const auto [seeds, rows] = at::_unique(ids, /*sorted=*/true, /*return_inverse=*/true);
   const Problem problem = prediction_problem(*this, dataset, own);
   const at::Tensor distinct = logits_of_seeds(model, problem, own, seeds);
-  return checked(distinct.cpu(), dataset, own).index_select(0, rows);
+  check_finite(distinct, *this, dataset);
+  return distinct.cpu().index_select(0, rows);
 }
 
 Scores evaluate(const Dataset& dataset, const TrainedModel& trained) {
@@ -133,8 +138,9 @@ Scores evaluate(const Dataset& dataset, const TrainedModel& trained) {
               "dataset: the trained model has {} classes, the data have {}",
               trained.data.num_classes, problem.num_classes);
   nn::Model model = trained.model;
-  const at::Tensor logits = checked(evaluate_logits(model, problem, options), dataset, options);
-  return score_model(model, logits, problem, options);
+  const Outputs outputs = evaluate_model(model, problem, options);
+  check_finite(outputs.logits, trained, dataset);
+  return score_outputs(outputs, model->head(), problem, options);
 }
 
 }  // namespace mezzo

@@ -69,8 +69,8 @@ class Run {
   double seconds_before_ = 0, communication_before_ = 0;  // of the resumed run
   double loss_scale_ = 1;                                 // after the latest step
   bool interrupted_ = false;
-  EvaluatedNodes evaluated_;  // by the last evaluation of this process
-  std::string save_error_;    // why the last checkpoint could not be written
+  EvaluatedTargets evaluated_;  // by the last evaluation of this process
+  std::string save_error_;      // why the last checkpoint could not be written
   StopReason stopped_by_ = StopReason::kEpochs;
 };
 
@@ -158,8 +158,8 @@ void Run::check_data() {
   if (!options_.patience) return;
   const double validates = has_score(problem_.masks.val, problem_) ? 1 : 0;
   MEZZO_CHECK(ranks_.largest(validates) > 0,
-              "patience: dataset {} has no validation nodes that have a score in split {}",
-              dataset_.name, options_.split_index);
+              "patience: dataset {} has no validation {}s that have a score in split {}",
+              dataset_.name, name_of(TaskTargets{}, problem_.task.target), options_.split_index);
 }
 
 /// Trains to the end of the epoch; false if interrupted before.
@@ -185,8 +185,8 @@ bool Run::train_epoch() {
   if (begun.weight <= 0) {
     begun = {};
     save();  // the previous epochs
-    raise<InvalidArgument>("sampling: the batches of epoch {} have no training node",
-                           history.epoch() + 1);
+    raise<InvalidArgument>("sampling: the batches of epoch {} have no training {}",
+                           history.epoch() + 1, name_of(TaskTargets{}, problem_.task.target));
   }
   history.losses.push_back(begun.mean_loss());
   history.epoch_ms.push_back(begun.milliseconds);
@@ -217,7 +217,7 @@ void Run::count(const StepResult& step) {
              step.skipped);
 }
 
-/// The scores over all nodes: from rank 0, or combined from the parts of all ranks.
+/// The scores over all targets: from rank 0, or combined from the parts of all ranks.
 Scores Run::scores() {
   Scores own;
   ranks_.together([&] {
@@ -225,10 +225,10 @@ Scores Run::scores() {
     // Processes that wait in a collective of a GPU use their CPU threads.
     const bool others_idle = !dataset_.part && options_.device.is_cpu();
     const ThreadGuard threads(others_idle ? ranks_.local_world_size() : 1);
-    const at::Tensor logits = evaluate_logits(state_.model, problem_, options_);
-    evaluated_ = evaluated_nodes(logits, dataset_);
+    const Outputs outputs = evaluate_model(state_.model, problem_, options_);
+    evaluated_ = evaluated_targets(outputs.logits, problem_.task.target, dataset_.part);
     check_outputs(evaluated_, state_, options_);
-    own = score_model(state_.model, logits, problem_, options_);
+    own = score_outputs(outputs, state_.model->head(), problem_, options_);
   });
   if (!dataset_.part || ranks_.alone()) return ranks_.from_first(own);
   const auto count = [](const at::Tensor& mask) {

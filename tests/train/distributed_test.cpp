@@ -20,6 +20,7 @@
 #include "support/tensors.h"
 #include "support/tolerance.h"
 #include "train/checkpoints.h"
+#include "train/link_data.h"
 #include "train/mini_batches.h"
 #include "train/targets.h"
 
@@ -71,6 +72,18 @@ TrainOptions random_options() {
   options.epochs = 3;
   return options;
 }
+
+/// The same on links, of which there are 144 for each process.
+TrainOptions random_options_of_links() {
+  TrainOptions options = test::link_options(nn::Decoder::kDistMult);
+  options.sampling = SamplingOptions{.batch_size = 60, .fanouts = {2, 2}};
+  options.dropout = 0.5;
+  options.epochs = 3;
+  return options;
+}
+
+/// Suffix of work on links.
+constexpr auto kOfLinks = "-links";
 
 /// Suffix of work with bfloat16 gradient traffic.
 constexpr auto kSmallTraffic = "-small";
@@ -255,7 +268,7 @@ TEST_F(DistributedTest, batch_normalization_is_that_of_the_joined_batch) {
 }
 
 TEST(Distributed, a_run_that_one_rank_stopped_in_an_epoch_equals_an_unbroken_one) {
-  for (const std::string kind : {"", kNormalized}) {
+  for (const std::string kind : {"", kNormalized, kOfLinks}) {
     SCOPED_TRACE(kind);
     const test::TempFolder folder;
     const std::vector<std::string> whole = run_ranks(folder, 2, "whole" + kind);
@@ -482,11 +495,14 @@ TrainReport train_own(const std::string& folder, const dist::ProcessGroup& group
 TrainReport run_work(const std::string& name, const std::string& folder,
                      const dist::ProcessGroup& group) {
   const bool normalized = name.ends_with(kNormalized);
-  const bool small = name.ends_with(kSmallTraffic);
-  const std::string work = name.substr(0, name.rfind(small ? kSmallTraffic : kNormalized));
+  const bool small = name.ends_with(kSmallTraffic), of_links = name.ends_with(kOfLinks);
+  const char* const suffix = small ? kSmallTraffic : of_links ? kOfLinks : kNormalized;
+  const std::string work = name.substr(0, name.rfind(suffix));
   if (work == "own") return train_own(folder, group);
-  Dataset data = normalized ? node_pairs() : two_rings();
-  TrainOptions options = random_options();
+  Dataset data = of_links     ? test::links_within_groups(true)
+                 : normalized ? node_pairs()
+                              : two_rings();
+  TrainOptions options = of_links ? random_options_of_links() : random_options();
   TrainCallbacks callbacks;
   std::int64_t steps = 0;
   if (work.starts_with("joined-")) {

@@ -58,7 +58,7 @@ TEST(EdgeWeights, gcn_divides_by_the_roots_of_their_sums_with_self_loops_of_weig
   const TrainOptions options = one_layer(ModelKind::kGcn);
   const Problem problem = make_problem(data, options);
   nn::Model model(model_options(options, problem));
-  const at::Tensor got = evaluate_logits(model, problem, options);
+  const at::Tensor got = evaluate_model(model, problem, options).logits;
 
   at::Tensor matrix = matrix_of(data, data.edge_weights);
   matrix.fill_diagonal_(1);
@@ -76,7 +76,7 @@ TEST(EdgeWeights, sage_multiplies_the_rows_of_a_mean_by_them) {
   const TrainOptions options = one_layer(ModelKind::kSage);
   const Problem problem = make_problem(data, options);
   nn::Model model(model_options(options, problem));
-  const at::Tensor got = evaluate_logits(model, problem, options);
+  const at::Tensor got = evaluate_model(model, problem, options).logits;
 
   const at::Tensor counts = matrix_of(data, at::ones_like(data.edge_weights)).sum(1, true);
   const at::Tensor mean = matrix_of(data, data.edge_weights) / counts.clamp_min(1);

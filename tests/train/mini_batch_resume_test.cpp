@@ -7,6 +7,7 @@
 #include "support/npy_writer.h"
 #include "support/tolerance.h"
 #include "train/checkpoints.h"
+#include "train/link_data.h"
 #include "train/mini_batches.h"
 #include "train/targets.h"
 
@@ -31,27 +32,13 @@ void expect_unbroken(TrainOptions options, std::int64_t batches,
   SCOPED_TRACE(batches);
   const test::TempFolder folder;
   options.epochs = 3;
-  options.checkpoint = folder.path("whole");
-  const TrainReport whole = train(data, options);
-
-  options.checkpoint = folder.path("part");
-  const TrainReport part = train_batches(data, options, batches);
+  TrainReport part;
+  const TrainReport whole = test::expect_unbroken(
+      folder, data, options,
+      [&](const TrainOptions& first) { part = train_batches(data, first, batches); });
   EXPECT_EQ(part.stopped_by, StopReason::kInterrupted);
   EXPECT_EQ(part.epochs_run, batches / whole.sampling->batches_per_epoch);
   EXPECT_LE(part.steps, batches);
-  options.resume = folder.path("part");
-  options.checkpoint = folder.path("resumed");
-  const TrainReport resumed = train(data, options);
-
-  EXPECT_EQ(resumed.losses, whole.losses);
-  EXPECT_EQ(resumed.best_epoch, whole.best_epoch);
-  EXPECT_EQ(resumed.best.val, whole.best.val);
-  EXPECT_EQ(resumed.steps, whole.steps);
-  EXPECT_EQ(resumed.skipped_steps, whole.skipped_steps);
-  EXPECT_EQ(resumed.final_loss_scale, whole.final_loss_scale);
-  EXPECT_EQ(resumed.evaluations.size(), whole.evaluations.size());
-  test::expect_same_weights(read_checkpoint(folder.path("whole")),
-                            read_checkpoint(folder.path("resumed")));
 }
 
 TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_in_every_precision) {
@@ -77,6 +64,15 @@ TEST(MiniBatchResume, a_run_interrupted_in_an_epoch_equals_an_unbroken_one_for_e
     expect_unbroken(options, 2);
     expect_unbroken(options, 5);
   });
+}
+
+TEST(MiniBatchResume, a_run_on_links_equals_an_unbroken_one) {
+  TrainOptions options = test::link_options(nn::Decoder::kDistMult);
+  options.dropout = 0.5;
+  options.sampling = test::link_batches();
+  for (const std::int64_t batches : {1, 3, 4, 8}) {
+    expect_unbroken(options, batches, test::links_within_groups(true));
+  }
 }
 
 TEST(MiniBatchResume, a_run_on_edges_or_graphs_equals_an_unbroken_one) {

@@ -132,7 +132,7 @@ void move_to(EdgeMiniBatch& batch, at::Device device) {
         &batch.positives.dst, &batch.negatives.src, &batch.negatives.dst}) {
     *tensor = tensor->to(device);
   }
-  batch.positive_edges = batch.positive_edges.to(device);
+  batch.pairs = batch.pairs.to(device);
   for (Columns* columns : {&batch.feature_columns, &batch.edge_data}) {
     for (auto& [name, column] : *columns) column = column.to(device);
   }
@@ -176,22 +176,23 @@ struct EdgePlan {
     EdgeMiniBatch batch;
     batch.index = key.batch;
     batch.seed_edges = seeds;
-    const NodePairs pairs = ends.of(seeds);
+    const NodePairs seed_ends = ends.of(seeds);
     const at::Tensor drawn =
-        negatives ? negatives->destinations(pairs.src, options.num_negatives, key).flatten()
+        negatives ? negatives->destinations(seed_ends.src, options.num_negatives, key).flatten()
                   : at::empty({0}, at::kLong);
-    const auto [unique, rows, counts] = at::_unique2(at::cat({pairs.src, pairs.dst, drawn}),
+    const auto [unique, rows, counts] = at::_unique2(at::cat({seed_ends.src, seed_ends.dst, drawn}),
                                                      /*sorted=*/true, /*return_inverse=*/true);
     const std::int64_t num_seeds = seeds.numel();
     batch.output_nodes = unique;
     batch.positives = {.src = rows.narrow(0, 0, num_seeds).clone(),
                        .dst = rows.narrow(0, num_seeds, num_seeds).clone()};
-    batch.positive_edges = Topology::from_coo(batch.positives.src, batch.positives.dst,
-                                              unique.numel(), unique.numel());
     batch.negatives = {.src = batch.positives.src.repeat_interleave(options.num_negatives),
                        .dst = rows.narrow(0, 2 * num_seeds, drawn.numel()).clone()};
+    batch.pairs = Topology::from_coo(at::cat({batch.positives.src, batch.negatives.src}),
+                                     rows.narrow(0, num_seeds, num_seeds + drawn.numel()).clone(),
+                                     unique.numel(), unique.numel());
     batch.blocks = excluding
-                       ? excluding->sample(unique, excluded_edges(seeds, pairs), key, workspace)
+                       ? excluding->sample(unique, excluded_edges(seeds, seed_ends), key, workspace)
                        : sampler.sample(unique, key, workspace);
     batch.input_nodes = batch.blocks.front().src_nodes();
     return batch;
@@ -211,7 +212,7 @@ struct EdgePlan {
     for (const Block& block : batch.blocks) {
       detail::prepare_rows(block.topology(), /*backward=*/true);
     }
-    detail::prepare_rows(batch.positive_edges, /*backward=*/true);
+    detail::prepare_rows(batch.pairs, /*backward=*/true);
     statistics.transfer_seconds = watch.lap();
     return batch;
   }

@@ -92,8 +92,8 @@ class MEZZO_API EdgeMiniBatch {
   at::Tensor output_nodes;  ///< int64, ascending: the ends of all pairs, the last destinations
   at::Tensor seed_edges;    ///< int64 [B], ids of the graph, or of the loader's pairs
   NodePairs positives;      ///< the ends of the seed edges, [B]: rows of output_nodes
-  Topology positive_edges;  ///< the same as edges among output_nodes
   NodePairs negatives;      ///< [B * num_negatives], grouped by positive: rows of output_nodes
+  Topology pairs;           ///< the positives, then the negatives, as edges among output_nodes
   std::int64_t index = 0;   ///< of the batch in its epoch
 
   /// The column's rows of input_nodes. Throws InvalidArgument if the loader does not gather it.

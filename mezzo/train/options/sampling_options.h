@@ -96,13 +96,13 @@ struct SampleOnDevice {
 using SamplePlaces = TypeList<SampleAnywhere, SampleOnHost, SampleOnDevice>;
 
 /// Training by mini-batches, as plain values. Flags, ranges and checkpoints derive from the list in
-/// option_fields.h. An option that names samplers is an error if set for another one. Labels of
-/// edges take the sampler neighbor, and of graphs neighbor with a batch_size alone; neither takes
+/// option_fields.h. An option that names samplers is an error if set for another one. Edges and
+/// links take the sampler neighbor, and graphs neighbor with a batch_size alone; none of them takes
 /// control_variates, balance_classes or kDevice.
 struct SamplingOptions {
   SamplerKind sampler = SamplerKind::kNeighbor;  ///< how batches are drawn
 
-  /// neighbor, labor, layer (required): seeds of a batch, >= 1: nodes, edges or graphs.
+  /// neighbor, labor, layer (required): seeds of a batch, >= 1: nodes, edges, links or graphs.
   std::optional<std::int64_t> batch_size = {};
   /// neighbor, labor (required, but empty for labels of graphs): neighbours drawn for a node, one
   /// number a layer of the model, input layer first; >= 0 (gcn, gat: >= 1), or -1: all.

@@ -4,6 +4,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/runtime/memory.h"
+#include "mezzo/train/links.h"
 
 namespace mezzo {
 namespace {
@@ -97,12 +98,19 @@ std::shared_ptr<Batches<EdgeMiniBatch>> edge_loader(const Graph& graph, const Pr
   EdgeLoaderOptions loader;
   loader.fanouts = options.sampling->fanouts;
   loader.replace = options.sampling->replace;
-  loader.num_negatives = 0;
+  const bool are_links = problem.task.target == TaskTarget::kLink;
+  loader.num_negatives = are_links ? 1 : 0;
+  loader.negatives = kNegativeLinks;
+  // With the edge itself among the messages, a model learns to find it there.
+  loader.exclude = are_links ? EdgeExclusion::kReverse : EdgeExclusion::kNone;
   loader.parent_degrees = options.model == nn::ModelKind::kGcn;
   loader.edge_data[kLabelColumn] = problem.loss_labels;
-  const at::Tensor& features = problem.head_targets.edge_features;
-  if (features.defined()) loader.edge_data[kEdgeFeatureColumn] = features;
-  return std::make_shared<EdgeLoader>(graph, problem.head_targets.edges, seeds,
+  const nn::HeadTargets& targets = problem.head_targets;
+  if (targets.edge_features.defined()) {
+    loader.edge_data[kEdgeFeatureColumn] = targets.edge_features;
+  }
+  if (targets.edge_types.defined()) loader.edge_data[kEdgeTypeColumn] = targets.edge_types;
+  return std::make_shared<EdgeLoader>(graph, targets.edges, seeds,
                                       with_common_options(loader, graph, options, seed));
 }
 

@@ -22,6 +22,7 @@ inline constexpr auto kTrainColumn = "train_mask";
 inline constexpr auto kIdColumn = "node_id";
 inline constexpr auto kEdgeWeightColumn = "edge_weights";
 inline constexpr auto kEdgeFeatureColumn = "edge_features";
+inline constexpr auto kEdgeTypeColumn = "edge_types";
 
 /// The whole graph with the columns of the batches; labels and masks if they are of nodes.
 Graph graph_of(const Problem& problem);
@@ -39,7 +40,8 @@ std::shared_ptr<Batches<SubgraphBatch>> cluster_loader(const Graph& graph,
 std::shared_ptr<Batches<SubgraphBatch>> saint_loader(const Graph& graph,
                                                      const TrainOptions& options,
                                                      std::uint64_t seed);
-/// Blocks for batches of the edges `seeds` of the data set.
+/// Blocks for batches of the edges or links `seeds` of the data set; of links with a new negative
+/// pair for each, and without the edges that join the nodes of a link of the batch.
 std::shared_ptr<Batches<EdgeMiniBatch>> edge_loader(const Graph& graph, const Problem& problem,
                                                     const at::Tensor& seeds,
                                                     const TrainOptions& options,

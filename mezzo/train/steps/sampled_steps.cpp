@@ -68,17 +68,26 @@ BatchRows rows_of(const Batch& batch, double /*nodes_per_term*/) {
           .counts = batch.output_counts};
 }
 
+/// Links have a negative pair each, which follow them with their types and labels of 0.
 BatchRows rows_of(const EdgeMiniBatch& batch, double /*nodes_per_term*/) {
-  const auto features = batch.edge_data.find(kEdgeFeatureColumn);
-  return {.features = batch.features(kFeatureColumn),
-          .rows = {},
-          .labels = batch.edge_data.at(kLabelColumn),
-          .weights = {},
-          .counts = {},
-          .targets = nn::HeadTargets{
-              .edges = batch.positive_edges,
-              .edge_features = features != batch.edge_data.end() ? features->second : at::Tensor(),
-              .graph_sizes = {}}};
+  const auto column = [&batch](const char* name) {
+    const auto rows = batch.edge_data.find(name);
+    return rows != batch.edge_data.end() ? rows->second : at::Tensor();
+  };
+  BatchRows result{.features = batch.features(kFeatureColumn),
+                   .rows = {},
+                   .labels = column(kLabelColumn),
+                   .weights = {},
+                   .counts = {},
+                   .targets = nn::HeadTargets{.edges = batch.pairs,
+                                              .edge_features = column(kEdgeFeatureColumn),
+                                              .graph_sizes = {},
+                                              .edge_types = column(kEdgeTypeColumn)}};
+  if (batch.negatives.dst.numel() == 0) return result;
+  result.labels = at::cat({result.labels, at::zeros_like(result.labels)});
+  at::Tensor& types = result.targets->edge_types;
+  if (types.defined()) types = types.repeat({2});
+  return result;
 }
 
 BatchRows rows_of(const GraphBatch& batch, double /*nodes_per_term*/) {
@@ -264,7 +273,7 @@ std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const Tra
     return std::make_unique<LoaderSteps<Item>>(std::move(loader), graph, options, nodes_per_term,
                                                model, edge_rows);
   };
-  if (target == TaskTarget::kEdge) {
+  if (has_pairs(problem)) {
     return steps(edge_loader(whole, problem, rows.rows, options, seed), whole, problem.edge_rows);
   }
   if (target == TaskTarget::kGraph) {

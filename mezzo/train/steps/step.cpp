@@ -14,7 +14,9 @@ namespace mezzo {
 TrainingRows training_rows(const Problem& problem, const Dataset& dataset,
                            const TrainOptions& options) {
   at::Tensor mask = problem.masks.train;
-  if (problem.negatives) mask = mask.logical_and(problem.labels.select(1, 0));  // links only
+  // The negative pairs of the problem are for evaluations; each step draws its own.
+  if (problem.task.target == TaskTarget::kLink)
+    mask = mask.logical_and(problem.labels.select(1, 0));
   const at::Tensor rows = mask.nonzero().squeeze(1);
   MEZZO_CHECK(rows.numel() > 0, "dataset {}: split {} has no training {}s", dataset.name,
               options.split_index, name_of(TaskTargets{}, problem.task.target));
@@ -31,10 +33,6 @@ at::Tensor scaled_backward(amp::Precision precision, at::Device device, amp::Gra
 }
 
 namespace {
-
-bool has_pairs(const Problem& problem) {
-  return problem.task.target == TaskTarget::kEdge || problem.task.target == TaskTarget::kLink;
-}
 
 /// Computes the scaled gradients and returns the loss without its factor.
 at::Tensor backward_of(TrainState& state, const TrainOptions& options,
@@ -53,21 +51,19 @@ at::Tensor backward_of(TrainState& state, const TrainOptions& options,
 
 FullGraphLoss::FullGraphLoss(const Problem& problem, TrainingRows rows, LossKind loss)
     : problem_(problem), rows_(std::move(rows)), loss_(loss) {
-  if (has_pairs(problem)) {
-    edges_ = problem.head_targets.edges_at(rows_.rows);
-    if (problem.negatives) {
-      rows_.labels = at::cat({rows_.labels, at::zeros_like(rows_.labels)});
-    }
+  if (has_pairs(problem)) edges_ = problem.head_targets.edges_at(rows_.rows);
+  if (problem.task.target == TaskTarget::kLink) {
+    negatives_.emplace(problem.topology.to(at::kCPU), kNegativeLinks);
+    rows_.labels = at::cat({rows_.labels, at::zeros_like(rows_.labels)});
   }
 }
 
 at::Tensor FullGraphLoss::operator()(nn::Model& model) const {
   nn::ModelInput input = full_input(problem_);
   if (has_pairs(problem_)) {
-    const bool of_links = problem_.negatives.has_value();
     const nn::HeadTargets targets =
-        of_links ? with_negatives(edges_, draw_negatives(*problem_.negatives, edges_.edges.src()))
-                 : edges_;
+        negatives_ ? with_negatives(edges_, draw_negatives(*negatives_, edges_.edges.src()))
+                   : edges_;
     const at::Tensor outputs =
         model->forward(std::move(input).with_targets(targets), problem_.features);
     return loss_of(outputs, rows_.labels, loss_);

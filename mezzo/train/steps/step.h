@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
@@ -8,6 +9,7 @@
 #include "mezzo/amp/scaler/grad_scaler.h"
 #include "mezzo/core/export.h"
 #include "mezzo/data/dataset.h"
+#include "mezzo/sampling/edges/edge_loader.h"
 #include "mezzo/train/options/options.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/state.h"
@@ -68,7 +70,8 @@ StepResult take_step(TrainState& state, const TrainOptions& options, const LossS
 /// a number of libtorch's CPU generator.
 class FullGraphLoss {
  public:
-  /// problem, which must outlive the result. Copies the ends of training edges or links.
+  /// problem, which must outlive the result. Copies the ends of training edges or links, and of
+  /// links the edges that carry messages, for negative pairs.
   FullGraphLoss(const Problem& problem, TrainingRows rows, LossKind loss);
   /// In the precision of the caller's region; does not synchronise.
   at::Tensor operator()(nn::Model& model) const;
@@ -77,7 +80,8 @@ class FullGraphLoss {
   const Problem& problem_;
   TrainingRows rows_;
   LossKind loss_;
-  nn::HeadTargets edges_;  ///< of training edges
+  nn::HeadTargets edges_;                     ///< of training edges or links
+  std::optional<NegativeSampler> negatives_;  ///< of links
 };
 
 /// take_step() with the loss of all training rows.

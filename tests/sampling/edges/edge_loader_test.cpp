@@ -78,6 +78,9 @@ TEST(EdgeLoader, pairs_are_the_ends_of_the_seeds_and_nodes_without_an_edge_from_
     EXPECT_TRUE(at::equal(node(batch.positives.dst),
                           t.dst().index_select(0, batch.seed_edges).to(at::kLong)));
     EXPECT_TRUE(at::equal(node(batch.negatives.src), src.repeat_interleave(4)));
+    EXPECT_TRUE(at::equal(batch.pairs.src(), at::cat({batch.positives.src, batch.negatives.src})));
+    EXPECT_TRUE(at::equal(batch.pairs.dst(), at::cat({batch.positives.dst, batch.negatives.dst})));
+    EXPECT_EQ(batch.pairs.num_dst(), batch.output_nodes.numel());
     const Ids from = values(node(batch.negatives.src)), to = values(node(batch.negatives.dst));
     for (std::size_t i = 0; i < from.size(); ++i) {
       EXPECT_THROW(static_cast<void>(g.edge_ids(ids({from[i]}), ids({to[i]}))), InvalidArgument);
@@ -219,7 +222,7 @@ TEST(EdgeLoader, rows_by_source_are_built_ahead) {
   for (const EdgeExclusion exclude : {EdgeExclusion::kNone, EdgeExclusion::kSelf}) {
     const EdgeMiniBatch batch =
         EdgeLoader(g, all_edges(g), {.fanouts = {3, 3}, .exclude = exclude}).batch(0, 0);
-    std::vector<Topology> built = {batch.positive_edges};
+    std::vector<Topology> built = {batch.pairs};
     for (const Block& block : batch.blocks) built.push_back(block.topology());
     for (const Topology& topology : built) {
       const std::int64_t bytes = topology.memory_bytes();
@@ -257,9 +260,9 @@ TEST(EdgeLoader, pairs_need_not_be_edges) {
     const auto ends = [&](const at::Tensor& of_pairs) {
       return of_pairs.index_select(0, batch.seed_edges).to(at::kLong);
     };
-    EXPECT_TRUE(at::equal(node(batch.positive_edges.src()), ends(pairs.src())));
-    EXPECT_TRUE(at::equal(node(batch.positive_edges.dst()), ends(pairs.dst())));
-    EXPECT_EQ(batch.positive_edges.num_src(), batch.output_nodes.numel());
+    EXPECT_TRUE(at::equal(node(batch.pairs.src()), ends(pairs.src())));
+    EXPECT_TRUE(at::equal(node(batch.pairs.dst()), ends(pairs.dst())));
+    EXPECT_EQ(batch.pairs.num_src(), batch.output_nodes.numel());
     EXPECT_TRUE(at::equal(batch.edge_data.at("id"), batch.seed_edges));
     EXPECT_EQ(set_of(batch.blocks[0].parent_edges()),
               set_of(g.in_edges(batch.blocks[0].dst_nodes())));

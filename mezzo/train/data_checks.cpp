@@ -1,0 +1,159 @@
+#include "mezzo/train/data_checks.h"
+
+#include <optional>
+#include <string_view>
+
+#include <ATen/ATen.h>
+
+#include "mezzo/core/error.h"
+
+namespace mezzo {
+namespace {
+
+/// Samplers on a part of a data set must begin at its own nodes and stay within its halo.
+void check_part(const Dataset& dataset, const TrainOptions& options) {
+  if (!dataset.part) return;
+  MEZZO_CHECK(
+      options.sampling && draws_blocks(options.sampling->sampler),
+      "dataset: {} is a part of a data set, which needs the sampler neighbor, labor or layer: set "
+      "batch-size and fanout or layer-sizes",
+      dataset.origin);
+  MEZZO_CHECK(
+      options.layers <= dataset.part->hops,
+      "dataset: {} has a halo of {} hops, too few for {} layers; partition again: mezzo data "
+      "partition --hops {}",
+      dataset.origin, dataset.part->hops, options.layers, options.layers);
+}
+
+void check_sampler_of_edge_rows(const Dataset& dataset, const TrainOptions& options) {
+  const std::optional<SamplingOptions>& sampling = options.sampling;
+  MEZZO_CHECK(
+      !sampling || (sampling->sampler == SamplerKind::kNeighbor && !sampling->control_variates),
+      "dataset: the weights or features of the edges of {} need the sampler neighbor, without "
+      "control-variates",
+      dataset.origin);
+}
+
+void check_edge_weights(const Dataset& dataset, const TrainOptions& options) {
+  constexpr const char* kWithout =
+      "to ignore them leave out --weight, here or when the data were converted, or "
+      "edge_weights.npy";
+  MEZZO_CHECK(nn::takes_edge_weights(options.model),
+              "dataset: {} has edge weights, which gcn and sage take and {} does not; {}",
+              dataset.origin, nn::to_string(options.model), kWithout);
+  check_sampler_of_edge_rows(dataset, options);
+  MEZZO_CHECK(options.model != nn::ModelKind::kGcn || dataset.edge_weights.gt(0).all().item<bool>(),
+              "dataset: {} has edge weights of at most 0, of whose sums gcn takes the root; {}",
+              dataset.origin, kWithout);
+}
+
+void check_edge_features(const Dataset& dataset, const TrainOptions& options) {
+  MEZZO_CHECK(dataset.edge_features.defined() && !dataset.edge_weights.defined(),
+              "dataset: {} reads features of edges and no weights, {} has {}",
+              nn::to_string(options.model), dataset.origin,
+              dataset.edge_weights.defined() ? "edge weights" : "no features of edges");
+  MEZZO_CHECK(!uses_self_loops(options),
+              "self-loops: {} reads features of edges, which added loops do not have",
+              nn::to_string(options.model));
+  check_sampler_of_edge_rows(dataset, options);
+}
+
+void check_features(const Dataset& dataset, const TrainOptions& options) {
+  MEZZO_CHECK(dataset.features.defined() && dataset.num_features() > 0,
+              "dataset {}: has no node features, which every model needs", dataset.name);
+  MEZZO_CHECK(!options.normalize_features || !dataset.is_mapped,
+              "normalize-features: the features of {} are mapped from a file, which is read-only",
+              dataset.name);
+}
+
+/// A decoder of links with other labels, and the MLP with a metric of ranks.
+void check_decoder(const Dataset& dataset, nn::Decoder decoder) {
+  const bool is_mlp = decoder == nn::Decoder::kMlp;
+  MEZZO_CHECK(is_mlp || dataset.target == TaskTarget::kLink,
+              "decoder: {} is for links, {} has labels for {}", name_of(nn::Decoders{}, decoder),
+              dataset.name, name_of(Tasks{}, dataset.task()));
+  MEZZO_CHECK(!is_mlp || !is_of_ranks(dataset.metric),
+              "decoder: the metric {} scores all nodes for each link, which needs dot, distmult or "
+              "complex, got mlp",
+              metric_name(dataset.metric));
+}
+
+/// Checks a run whose model has a head.
+void check_head(const Dataset& dataset, const TrainOptions& options) {
+  const std::string_view target = name_of(TaskTargets{}, dataset.target);
+  MEZZO_CHECK(options.model != nn::ModelKind::kOwn,
+              "model: a model of your own has outputs for nodes, {} has labels of {}s",
+              dataset.name, target);
+  MEZZO_CHECK(!dataset.part, "dataset: {} is a part of a data set and has labels of {}s",
+              dataset.origin, target);
+  if (!options.sampling) return;
+  const SamplingOptions& sampling = *options.sampling;
+  MEZZO_CHECK(sampling.sampler == SamplerKind::kNeighbor,
+              "sampler: {} has labels of {}s, which take the sampler neighbor, got {}",
+              dataset.name, target, name_of(SamplerKinds{}, sampling.sampler));
+  MEZZO_CHECK(!sampling.balance_classes && !sampling.control_variates,
+              "{}: expected labels of nodes, {} has labels of {}s",
+              sampling.balance_classes ? "balance-classes" : "control-variates", dataset.name,
+              target);
+  MEZZO_CHECK(sampling.sample_on != SamplePlace::kDevice,
+              "sample-on: {} has labels of {}s, whose batches are made on the host", dataset.name,
+              target);
+  MEZZO_CHECK(
+      dataset.target != TaskTarget::kGraph || (sampling.fanouts.empty() && !sampling.replace),
+      "{}: {} has labels of graphs, whose batches have all their edges; set batch-size alone",
+      sampling.replace ? "replace" : "fanout", dataset.name);
+}
+
+/// Some options are for some tasks only.
+void check_task(const Dataset& dataset, const TrainOptions& options) {
+  const Task task = dataset.task();
+  const std::string_view target = name_of(TaskTargets{}, task.target);
+  const bool is_link = task.target == TaskTarget::kLink;
+  const bool of_links = options.loss == LossKind::kMargin;
+  MEZZO_CHECK(options.loss == LossKind::kAutomatic ||
+                  (of_links ? is_link : task.labels == LabelKind::kNumbers),
+              "loss: {} is for {}, {} has labels for {}", name_of(LossKinds{}, options.loss),
+              of_links ? "links" : "numbers", dataset.name, name_of(Tasks{}, task));
+  check_decoder(dataset, options.decoder);
+  if (task.target != TaskTarget::kNode) check_head(dataset, options);
+  const std::optional<SamplingOptions>& sampling = options.sampling;
+  MEZZO_CHECK(!sampling || !draws_by_fanouts(sampling->sampler) || !sampling->fanouts.empty() ||
+                  task.target == TaskTarget::kGraph,
+              "fanout: the sampler {} needs the neighbours drawn for a node, one number a layer",
+              name_of(SamplerKinds{}, sampling->sampler));
+  if (task.labels == LabelKind::kClass) {
+    MEZZO_CHECK(dataset.num_classes >= 2, "dataset {}: expected at least two classes, got {}",
+                dataset.name, dataset.num_classes);
+    return;
+  }
+  MEZZO_CHECK(!options.capture,
+              "capture: expected one class a {}, {} has labels for {}; train without capture",
+              target, dataset.name, name_of(Tasks{}, task));
+  MEZZO_CHECK(!options.sampling || !options.sampling->balance_classes,
+              "balance-classes: expected one class a {}, {} has labels for {}", target,
+              dataset.name, name_of(Tasks{}, task));
+}
+
+}  // namespace
+
+void check_input(const Dataset& dataset, const TrainOptions& options, TaskTarget target) {
+  check_part(dataset, options);
+  if (nn::takes_edge_features(options.model)) {
+    check_edge_features(dataset, options);
+  } else if (dataset.edge_weights.defined() && options.model != nn::ModelKind::kMlp) {
+    check_edge_weights(dataset, options);
+  }
+  check_features(dataset, options);
+  MEZZO_CHECK(target != TaskTarget::kGraph || dataset.graph_offsets.defined(),
+              "dataset: expected a set of graphs, {} is one", dataset.origin);
+}
+
+void check_data(const Dataset& dataset, const TrainOptions& options) {
+  check_task(dataset, options);
+  MEZZO_CHECK(fits(dataset.metric, dataset.task(), dataset.num_classes),
+              "dataset {}: the metric {} does not fit the task {} of {} classes", dataset.name,
+              metric_name(dataset.metric), name_of(Tasks{}, dataset.task()), dataset.num_classes);
+  check_input(dataset, options, dataset.target);
+}
+
+}  // namespace mezzo
