@@ -38,17 +38,17 @@ std::string evaluation_json(const LoadedCheckpoint& loaded, const Scores& scores
   return json_text(object);
 }
 
-/// Warns if the run has trained on nodes of the test.
-void warn_of_training_nodes(const LoadedCheckpoint& loaded) {
+/// Warns if the run has trained on targets of the test.
+void warn_of_training_targets(const LoadedCheckpoint& loaded) {
   const std::int64_t split = loaded.trained.options.split_index;
-  if (!loaded.training_nodes.defined()) return;
+  if (!loaded.training_targets.defined()) return;
   const at::Tensor test = loaded.dataset.split(split).test;
   const auto count = [](const at::Tensor& mask) { return mask.sum().item<std::int64_t>(); };
-  const std::int64_t both = count(test.logical_and(loaded.training_nodes));
+  const std::int64_t both = count(test.logical_and(loaded.training_targets));
   if (both == 0) return;
-  constexpr const char* kText =
-      "{} of the {} test nodes of split {} were training nodes of the run";
-  TORCH_WARN("mezzo: ", fmt::format(kText, both, count(test), split));
+  constexpr const char* kText = "{} of the {} test {}s of split {} were training {}s of the run";
+  const std::string_view target = name_of(TaskTargets{}, loaded.dataset.target);
+  TORCH_WARN("mezzo: ", fmt::format(kText, both, count(test), target, split, target));
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ int evaluate_command(const Arguments& arguments) {
   if (!json.empty()) check_writable("--json", json);
   const LoadedCheckpoint loaded = load(parsed);
   check_not_read("--json", json, loaded.dataset.origin);
-  warn_of_training_nodes(loaded);
+  warn_of_training_targets(loaded);
   std::optional<Stage> stage(std::in_place, "evaluating");
   const Scores scores = evaluate(loaded.dataset, loaded.trained);
   stage.reset();

@@ -51,16 +51,15 @@ int predict_command(const Arguments& arguments) {
   std::string output;
   std::optional<Nodes> nodes;
   OptionParser app(
-      "Writes the predictions of the best weights of a checkpoint for all nodes, or for some; "
-      "needs "
-      "no labels",
+      "Writes the predictions of the best weights of a checkpoint for all nodes (edges, graphs, "
+      "links), or for some; needs no labels",
       "mezzo predict");
   add_checkpoint_options(app, parsed);
   OptionGroup(app, "Data")
       .list(
           "--nodes", "N,...|FILE", [&](const Arguments& words) { nodes = parse_nodes(words); },
-          "Only these nodes, in this order: ids, or a file with one on each line (default: all "
-          "nodes)");
+          "Only these nodes (edges, graphs, links), in this order: ids, or a file with one on each "
+          "line (default: all)");
   OptionGroup(app, "Files")
       .text("--output", output, "FILE.csv|FILE.npy",
             "CSV with node, class, probability and the name of the class if there is one, of "

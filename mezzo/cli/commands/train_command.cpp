@@ -21,6 +21,7 @@
 #include "mezzo/data/parts.h"
 #include "mezzo/dist/group/process_group.h"
 #include "mezzo/dist/rendezvous/environment.h"
+#include "mezzo/train/data_checks.h"
 #include "mezzo/train/files/checkpoint.h"
 #include "mezzo/train/files/files.h"
 #include "mezzo/train/report/report.h"
@@ -101,11 +102,9 @@ void resume_options(const dist::ProcessGroup& group, const OptionParser& app, Ru
   if (!app.given("--dataset")) run.data.dataset = written.dataset;
   if (!app.given("--split")) run.data.split = written.split;
   if (!app.given("--split-index")) run.data.split_index = written.split_index;
-  if (!app.given("--dataset")) {
-    const DatasetFacts facts = facts_from_config(config);
-    if (!run.data.task) run.data.task = facts.task;
-    if (!run.data.metric) run.data.metric = facts.metric;
-  }
+  const DatasetFacts facts = facts_from_config(config);
+  if (!run.data.task) run.data.task = facts.task;
+  if (!run.data.metric) run.data.metric = facts.metric;
   take_columns(written.csv, run.data);
   options.split = run.data.split;
   options.split_index = *run.data.split_index;
@@ -144,8 +143,7 @@ TrainOptions with_model_of(const std::string& config, const OptionParser& app,
   return options;
 }
 
-/// Sets the options that were not set by hand, from the model of --init or from the recipe. Rank 0
-/// prints them.
+/// Sets the options that were not set by hand, from the model of --init or from the recipe.
 void choose_options(const dist::ProcessGroup& group, const OptionParser& app,
                     const Dataset& dataset, RunArguments& run) {
   TrainOptions& options = run.options;
@@ -156,7 +154,13 @@ void choose_options(const dist::ProcessGroup& group, const OptionParser& app,
     const std::string config = group.rank() == 0 ? read_config(options.init) : "";
     options = with_model_of(from_first(group, config), app, options);
   }
-  if (group.rank() != 0) return;
+}
+
+/// Rank 0 prints what choose_options() has set.
+void print_recipe(const dist::ProcessGroup& group, const Dataset& dataset,
+                  const RunArguments& run) {
+  const TrainOptions& options = run.options;
+  if (group.rank() != 0 || !options.resume.empty()) return;
   const bool has_facts = options.init.empty() && run.recipe == RecipeKind::kAuto;
   const std::string facts =
       has_facts ? fmt::format(" ({})", to_string(recipe_facts(dataset, options.split_index))) : "";
@@ -179,6 +183,8 @@ Dataset prepare(const dist::ProcessGroup& group, const OptionParser& app, RunArg
     Dataset dataset = load(run.data);
     choose_options(group, app, dataset, run);
     check_options(options);
+    check_data(dataset, options);
+    print_recipe(group, dataset, run);
     return dataset;
   } catch (const std::exception& error) {
     group.give_up(error.what());

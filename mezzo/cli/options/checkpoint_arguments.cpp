@@ -39,7 +39,7 @@ LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& l
   const bool is_own =
       absolute_dataset(data.dataset) == options.dataset && data.split == options.split;
   if (is_own && options.split_index < loaded.dataset.num_splits()) {
-    loaded.training_nodes = loaded.dataset.split(options.split_index).train;
+    loaded.training_targets = loaded.dataset.split(options.split_index).train;
   }
   options.split_index = data.split_index.value_or(options.split_index);
   return loaded;

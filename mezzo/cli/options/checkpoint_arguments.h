@@ -22,9 +22,9 @@ void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments);
 struct LoadedCheckpoint {
   TrainedModel trained;
   Dataset dataset;
-  /// bool [N], the nodes that the run trained on; undefined unless the data set and the kind of its
-  /// splits are the run's.
-  at::Tensor training_nodes;
+  /// bool [T], the targets that the run trained on; undefined unless the data set and the kind of
+  /// its splits are the run's.
+  at::Tensor training_targets;
 };
 
 /// Reads both. Throws as load_checkpoint and load_dataset; InvalidArgument if no checkpoint or no

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "mezzo/cli/page/pages.h"
 #include "mezzo/core/error.h"
@@ -13,18 +14,18 @@ namespace mezzo::cli::page {
 Confusion most_frequent(const Confusion& confusion, std::size_t most) {
   const std::size_t classes = confusion.classes.size();
   if (classes <= most) return confusion;
-  std::vector<std::int64_t> nodes(classes);
+  std::vector<std::int64_t> totals(classes);
   for (std::size_t i = 0; i < classes; ++i) {
-    nodes[i] = std::accumulate(confusion.counts[i].begin(), confusion.counts[i].end(), 0LL);
+    totals[i] = std::accumulate(confusion.counts[i].begin(), confusion.counts[i].end(), 0LL);
   }
   std::vector<std::size_t> chosen(classes);
   std::iota(chosen.begin(), chosen.end(), std::size_t{0});
   std::stable_sort(chosen.begin(), chosen.end(),
-                   [&](std::size_t a, std::size_t b) { return nodes[a] > nodes[b]; });
+                   [&](std::size_t a, std::size_t b) { return totals[a] > totals[b]; });
   chosen.resize(most - 1);
   std::sort(chosen.begin(), chosen.end());
   std::vector<std::size_t> place(classes, most - 1);
-  Confusion shown = {.nodes = confusion.nodes, .classes = {}, .counts = {}};
+  Confusion shown = {.targets = confusion.targets, .classes = {}, .counts = {}};
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     place[chosen[i]] = i;
     shown.classes.push_back(confusion.classes[chosen[i]]);
@@ -54,7 +55,8 @@ void Confusion::add(const Dataset& dataset, const TrainResult& run) {
   }
   const auto size = static_cast<std::size_t>(matrix.size(0));
   if (counts.empty()) {
-    nodes = has_test ? "test" : "validation";
+    targets = fmt::format("{} {}s", has_test ? "test" : "validation",
+                          name_of(TaskTargets{}, dataset.target));
     classes = dataset.class_names;
     for (std::size_t i = classes.size(); i < size; ++i) classes.push_back(std::to_string(i));
     counts.assign(size, std::vector<std::int64_t>(size, 0));

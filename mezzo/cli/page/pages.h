@@ -13,19 +13,19 @@
 /// The pages of --report: the text of an HTML file each.
 namespace mezzo::cli::page {
 
-/// How often nodes of one class were predicted as another.
+/// How often nodes, edges or graphs of one class were predicted as another.
 struct Confusion {
-  std::string nodes;                              ///< "test" or "validation"
+  std::string targets;                            ///< such as "test nodes"
   std::vector<std::string> classes;               ///< their names
   std::vector<std::vector<std::int64_t>> counts;  ///< a row for each true class
 
-  /// Adds the predictions of the run's best weights for its test nodes, else for its validation
-  /// nodes. Does nothing for an interrupted run, for multi-label data, for a part of a data set,
-  /// without such nodes, and if outputs are not finite. Takes an evaluation.
+  /// Adds the predictions of the run's best weights for its test targets, else for its validation
+  /// targets. Does nothing for an interrupted run, for multi-label data, for a part of a data set,
+  /// without such targets, and if outputs are not finite. Takes an evaluation.
   void add(const Dataset& dataset, const TrainResult& run);
 };
 
-/// `map` with at most `most` rows and columns: the classes with the most nodes, in their order, and
+/// `map` with at most `most` rows and columns: the most frequent classes, in their order, and
 /// "other".
 Confusion most_frequent(const Confusion& confusion, std::size_t most);
 

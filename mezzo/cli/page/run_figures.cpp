@@ -135,8 +135,8 @@ Figure confusion_figure(const Confusion& all, std::size_t runs) {
   constexpr std::size_t kMostClasses = 12;
   const Confusion shown = most_frequent(all, kMostClasses);
   std::string caption = fmt::format(
-      "{} {} nodes{}, by the weights of the best epoch. Colours are shares of the true class.",
-      total_of(all), all.nodes, runs > 1 ? fmt::format(" of {} runs", runs) : "");
+      "{} {}{}, by the weights of the best epoch. Colours are shares of the true class.",
+      total_of(all), all.targets, runs > 1 ? fmt::format(" of {} runs", runs) : "");
   if (shown.classes.size() < all.classes.size()) {
     caption += fmt::format(
         " The {} most frequent of {} classes; the others together are the last "

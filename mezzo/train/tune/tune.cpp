@@ -19,6 +19,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
 #include "mezzo/train/clock.h"
+#include "mezzo/train/data_checks.h"
 #include "mezzo/train/doctor/doctor.h"
 #include "mezzo/train/files/files.h"
 #include "mezzo/train/files/tensor_hash.h"
@@ -137,11 +138,12 @@ Search::Search(const Dataset& dataset, TuneOptions options, const TuneCallbacks&
   }
   const TrainOptions recommended = recommended_options(dataset, training);
   MEZZO_CHECK(recommended.patience,  // set if there are scores
-              "tune: dataset {} has no validation nodes that have a score in split {}, by which "
+              "tune: dataset {} has no validation {}s that have a score in split {}, by which "
               "options are chosen",
-              dataset.name, training.split_index);
+              dataset.name, name_of(TaskTargets{}, dataset.target), training.split_index);
   recommended_ = keep_fixed(recommended);
   check_options(recommended_);
+  check_data(dataset, recommended_);
   if (!options_.trials.empty()) check_writable("output", options_.trials);
   read_trials();
 }

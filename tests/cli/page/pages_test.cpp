@@ -138,7 +138,7 @@ TEST(Pages, runs_without_finite_numbers_are_shown) {
 }
 
 TEST(Pages, of_many_classes_the_most_frequent_are_shown) {
-  Confusion all = {.nodes = "test", .classes = {"a", "b", "c", "d"}, .counts = {}};
+  Confusion all = {.targets = "test nodes", .classes = {"a", "b", "c", "d"}, .counts = {}};
   all.counts = {{1, 0, 0, 0}, {0, 5, 2, 0}, {0, 1, 0, 1}, {3, 0, 0, 9}};
   const Confusion shown = most_frequent(all, 3);
   EXPECT_EQ(shown.classes, (Words{"b", "d", "other"}));
