@@ -4,8 +4,6 @@
 #include <array>
 #include <cmath>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <new>
 #include <set>
 #include <string_view>
@@ -14,23 +12,20 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
-#include <nlohmann/json.hpp>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/data_checks.h"
 #include "mezzo/train/doctor/doctor.h"
-#include "mezzo/train/files/files.h"
 #include "mezzo/train/files/tensor_hash.h"
 #include "mezzo/train/options/option_fields.h"
 #include "mezzo/train/options/recipe.h"
+#include "mezzo/train/tune/trial_file.h"
 #include "mezzo/train/tune/tune_grid.h"
 
 namespace mezzo {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::array<std::int64_t, 3> kRungEpochs = {40, 120, 360};
 constexpr std::size_t kLeastCandidates = 4;
@@ -38,31 +33,13 @@ constexpr std::size_t kLeastCandidates = 4;
 constexpr std::size_t kMostCandidates = 500;
 constexpr std::size_t kShareThatGoesOn = 3;
 constexpr const char* kOutOfMemory = "out of memory";
-constexpr const char* kRunning = "running";
-constexpr const char* kKilled = "the process ended during the trial";
 
 /// What the trials of a file must have in common.
-json job_facts(const Dataset& dataset, const TrainOptions& options) {
-  json facts = content_hashes(dataset);
+nlohmann::json job_facts(const Dataset& dataset, const TrainOptions& options) {
+  nlohmann::json facts = content_hashes(dataset);
   facts["model"] = fields::to_text(options.model);
   facts["device"] = options.device.str();
   return facts;
-}
-
-OrderedJson trial_to_json(const Trial& trial) {
-  return {{"epochs", trial.epochs},
-          {"score", json_number(trial.score)},
-          {"seconds", trial.seconds},
-          {"failure", text_or_null(trial.failure)},
-          {"options", OrderedJson::parse(config_to_json(trial.options))}};
-}
-
-/// Sets the result of the trial to that of its row. Throws json::exception.
-void read_result(const json& row, Trial& trial) {
-  const json &score = row.at("score"), &failure = row.at("failure");
-  trial.score = score.is_null() ? std::nan("") : score.get<double>();
-  trial.seconds = row.at("seconds").get<double>();
-  trial.failure = failure.is_null() ? "" : failure.get<std::string>();
 }
 
 /// libtorch has a class of errors for exhausted memory of CUDA devices only.
@@ -87,9 +64,6 @@ class Search {
   TrainOptions keep_fixed(TrainOptions options) const {
     return with_fixed(std::move(options), options_.training, options_.fixed);
   }
-  void read_trials();
-  const json* find_row(const Trial& trial) const;
-  void write_trials() const;
   void choose_precision();
   std::optional<TrainOptions> next_candidate();
   std::vector<Trial> first_rung();
@@ -116,8 +90,8 @@ class Search {
   TrainOptions recommended_;
   std::set<std::string> keys_;  // of the candidates
   std::uint64_t draws_ = 0;
-  double used_ = 0;  // seconds of the trials
-  json file_;
+  double used_ = 0;                // seconds of the trials
+  std::optional<TrialFile> file_;  // of a search whose options are right
   TuneResult result_;
 };
 
@@ -144,58 +118,7 @@ Search::Search(const Dataset& dataset, TuneOptions options, const TuneCallbacks&
   recommended_ = keep_fixed(recommended);
   check_options(recommended_);
   check_data(dataset, recommended_);
-  if (!options_.trials.empty()) check_writable("output", options_.trials);
-  read_trials();
-}
-
-void Search::read_trials() {
-  const std::string& path = options_.trials;
-  file_ = {{"job", job_facts(dataset_, options_.training)},
-           {"precision", nullptr},
-           {"trials", json::array()}};
-  if (path.empty() || !std::filesystem::is_regular_file(path)) return;
-  std::ifstream stream(path, std::ios::binary);
-  try {
-    json before = json::parse(stream);
-    bool was_killed = false;
-    for (const auto& [name, value] : file_.at("job").items()) {
-      const json& other = before.at("job").at(name);
-      MEZZO_CHECK(other == value,
-                  "output: {} has trials of another job: expected {} {}, got {}; choose another "
-                  "--output, or remove the file",
-                  path, name, json_line(value), json_line(other));
-    }
-    for (json& row : before.at("trials")) {
-      static_cast<void>(row.at("options"));
-      Trial trial{.options = {}, .epochs = row.at("epochs").get<std::int64_t>()};
-      read_result(row, trial);
-      if (trial.failure != kRunning) continue;
-      row.at("failure") = kKilled;
-      was_killed = true;
-      TORCH_WARN("mezzo: ", path, ": a trial of ", trial.epochs,
-                 " epochs counts as failed: ", kKilled);
-    }
-    const json& precision = before.at("precision");
-    if (!precision.is_null()) static_cast<void>(amp::parse_precision(precision.get<std::string>()));
-    file_ = std::move(before);
-    if (was_killed) write_trials();
-  } catch (const json::exception&) {
-    detail::raise<IoError>("{}: expected trials of mezzo tune; choose another --output", path);
-  }
-}
-
-/// The row of an equal trial, or nullptr.
-const json* Search::find_row(const Trial& trial) const {
-  const json config = json::parse(config_to_json(trial.options));
-  for (const json& row : file_.at("trials")) {
-    if (row.at("epochs") == trial.epochs && row.at("options") == config) return &row;
-  }
-  return nullptr;
-}
-
-void Search::write_trials() const {
-  if (options_.trials.empty()) return;
-  replace_file(options_.trials, [&](std::ostream& file) { file << json_line(file_) << '\n'; });
+  file_.emplace(options_.trials, job_facts(dataset, options_.training));
 }
 
 void Search::choose_precision() {
@@ -204,8 +127,8 @@ void Search::choose_precision() {
   const bool runs_doctor = !is_fixed(options_.fixed, "precision") && !training.sampling &&
                            training.loss_scale == LossScale{} && training.keep_float32.empty();
   if (!runs_doctor) return;
-  if (!file_.at("precision").is_null()) {
-    training.precision = amp::parse_precision(file_.at("precision").get<std::string>());
+  if (const std::optional<amp::Precision> before = file_->precision()) {
+    training.precision = *before;
     return;
   }
   DoctorOptions doctor{.training = recommended_, .steps = kDoctorSteps};
@@ -232,7 +155,7 @@ void Search::choose_precision() {
   } catch (const c10::OutOfMemoryError&) {
     // float32 does not fit: training.precision is the fastest one, which may need less.
   }
-  file_["precision"] = fields::to_text(training.precision);
+  file_->set_precision(training.precision);
 }
 
 /// nullopt if the grid has no further one.
@@ -298,9 +221,7 @@ std::vector<Trial> Search::next_rung(std::vector<Trial> before, std::size_t rung
 bool Search::run_trial(Trial& trial) {
   if (wants_stop()) result_.interrupted = true;
   if (result_.interrupted) return false;
-  if (const json* const row = find_row(trial)) {
-    read_result(*row, trial);
-  } else {
+  if (!file_->read_result(trial)) {
     record_trial(trial);
     if (result_.interrupted) return false;
   }
@@ -318,11 +239,7 @@ bool Search::run_trial(Trial& trial) {
 void Search::record_trial(Trial& trial) {
   trial.score = std::nan("");
   trial.seconds = 0;
-  trial.failure = kRunning;
-  json& rows = file_["trials"];
-  rows.push_back(json(trial_to_json(trial)));
-  write_trials();
-  trial.failure.clear();
+  file_->begin(trial);
   std::exception_ptr other;
   try {
     measure(trial);
@@ -330,12 +247,7 @@ void Search::record_trial(Trial& trial) {
     trial.failure = first_line(error);
     other = std::current_exception();
   }
-  if (result_.interrupted) {
-    rows.erase(rows.size() - 1);
-  } else {
-    rows.back() = json(trial_to_json(trial));
-  }
-  write_trials();
+  result_.interrupted ? file_->drop() : file_->end(trial);
   if (other) std::rethrow_exception(other);
 }
 
