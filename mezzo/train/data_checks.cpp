@@ -66,13 +66,10 @@ void check_features(const Dataset& dataset, const TrainOptions& options) {
               dataset.name);
 }
 
-/// A decoder of links with other labels, and the MLP with a metric of ranks.
 void check_decoder(const Dataset& dataset, nn::Decoder decoder) {
-  const bool is_mlp = decoder == nn::Decoder::kMlp;
-  MEZZO_CHECK(is_mlp || dataset.target == TaskTarget::kLink,
-              "decoder: {} is for links, {} has labels for {}", name_of(nn::Decoders{}, decoder),
-              dataset.name, name_of(Tasks{}, dataset.task()));
-  MEZZO_CHECK(!is_mlp || !is_of_ranks(dataset.metric),
+  MEZZO_CHECK(dataset.target == TaskTarget::kLink, "decoder: {} is for links, {} has labels for {}",
+              name_of(nn::Decoders{}, decoder), dataset.name, name_of(Tasks{}, dataset.task()));
+  MEZZO_CHECK(decoder != nn::Decoder::kMlp || !is_of_ranks(dataset.metric),
               "decoder: the metric {} scores all nodes for each link, which needs dot, distmult or "
               "complex, got mlp",
               metric_name(dataset.metric));
@@ -114,7 +111,7 @@ void check_task(const Dataset& dataset, const TrainOptions& options) {
                   (of_links ? is_link : task.labels == LabelKind::kNumbers),
               "loss: {} is for {}, {} has labels for {}", name_of(LossKinds{}, options.loss),
               of_links ? "links" : "numbers", dataset.name, name_of(Tasks{}, task));
-  check_decoder(dataset, options.decoder);
+  if (options.decoder) check_decoder(dataset, *options.decoder);
   if (task.target != TaskTarget::kNode) check_head(dataset, options);
   const std::optional<SamplingOptions>& sampling = options.sampling;
   MEZZO_CHECK(!sampling || !draws_by_fanouts(sampling->sampler) || !sampling->fanouts.empty() ||

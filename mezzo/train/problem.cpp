@@ -246,12 +246,14 @@ nn::ModelOptions model_options(const TrainOptions& options, const DatasetFacts& 
                          .target = facts.task.target,
                          .edge_features = facts.num_edge_features,
                          .readout = options.readout,
-                         .decoder = options.decoder,
                          .edge_types = facts.num_edge_types,
                          .num_layers = options.layers,
                          .dropout = options.dropout,
                          .normalization = options.normalization,
                          .skip = options.skip};
+  if (facts.task.target == TaskTarget::kLink) {
+    model.decoder = options.decoder.value_or(nn::Decoder::kDot);
+  }
   model.hidden_features = options.hidden.value_or(model.hidden_features);
   model.num_heads = options.heads.value_or(model.num_heads);
   model.num_output_heads = options.output_heads.value_or(model.num_output_heads);

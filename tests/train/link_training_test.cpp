@@ -137,7 +137,7 @@ TEST(LinkTraining, what_does_not_fit_is_an_error) {
   of_nodes.decoder = nn::Decoder::kDot;
   EXPECT_THROWS(InvalidArgument, test::fragments("decoder", "dot", "node-class"),
                 train(test::two_rings(), of_nodes));
-  of_nodes.decoder = nn::Decoder::kMlp;
+  of_nodes.decoder.reset();
   of_nodes.loss = LossKind::kMargin;
   EXPECT_THROWS(InvalidArgument, test::fragments("loss", "margin"),
                 train(test::two_rings(), of_nodes));

@@ -68,15 +68,20 @@ void add_field(OptionGroup group, const fields::Field<Options, T>& field, Target
   } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
     const auto set = [=](const Arguments& texts) { options().*member = parse_counts(flag, texts); };
     group.list(flag, "N,...", set, field.help);
-  } else if constexpr (fields::Textual<T>) {
+  } else if constexpr (fields::Textual<Value>) {
     const auto set = [=](const std::string& text) {
-      fields::from_text(flag, text, options().*member);
+      Value value = {};
+      fields::from_text(flag, text, value);
+      options().*member = value;
     };
-    std::string help = field.help;
-    if constexpr (fields::Enumerated<T>) help += ": " + detail::names(fields::words(initial));
-    const bool shown = !std::is_same_v<T, LossScale>;  // whose default depends on the precision
-    const std::string default_text = shown ? fields::to_text(initial) : "";
-    group.value(flag, kTypeName<T>, set, help, field.rules.in_recipe ? kByRecipe : default_text);
+    std::string help = field.help, default_text;
+    if constexpr (fields::Enumerated<Value>) help += ": " + detail::names(fields::words(Value()));
+    // The default loss scale depends on the precision.
+    if constexpr (std::is_same_v<T, Value> && !std::is_same_v<T, LossScale>) {
+      default_text = fields::to_text(initial);
+    }
+    group.value(flag, kTypeName<Value>, set, help,
+                field.rules.in_recipe ? kByRecipe : default_text);
   } else {
     const auto set = [=](const std::string& text) {
       options().*member = parse_number<Value>(flag, text);

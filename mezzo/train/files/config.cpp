@@ -17,7 +17,7 @@ using nlohmann::json;
 template <class T>
 json value_to_json(const T& value) {
   if constexpr (fields::kIsOptional<T>) {
-    return value ? json(*value) : json(nullptr);
+    return value ? value_to_json(*value) : json(nullptr);
   } else if constexpr (fields::Textual<T>) {
     return fields::to_text(value);
   } else {

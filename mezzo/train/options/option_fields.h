@@ -121,7 +121,7 @@ inline const std::tuple kTraining = {
     field("readout", &TrainOptions::readout, Group::kModel,
           "Labels of graphs: what joins the rows of a graph's nodes", {.of_kinds = true}),
     field("decoder", &TrainOptions::decoder, Group::kModel,
-          "Links: what scores the rows of two nodes", {.of_kinds = true}),
+          "Links: what scores the rows of two nodes (default: dot)", {.of_kinds = true}),
     field("self-loops", &TrainOptions::self_loops, Group::kModel,
           "Give every node one edge to itself (default: on for gcn, gat and sgc)",
           {.applies = is_not_mlp, .why_not = "mlp uses no edges"}),
@@ -170,9 +170,10 @@ inline const std::tuple kTraining = {
 };
 
 inline const std::tuple kSampling = {
-    field("batch-size", &SamplingOptions::batch_size, Group::kSampling,
-          "neighbor, labor, layer: train by mini-batches of N training nodes, edges or graphs",
-          {.check = at_least<1>, .applies = has_blocks, .needed = "the training nodes of a batch"}),
+    field(
+        "batch-size", &SamplingOptions::batch_size, Group::kSampling,
+        "neighbor, labor, layer: train by mini-batches of N training nodes, edges, links or graphs",
+        {.check = at_least<1>, .applies = has_blocks, .needed = "the training nodes of a batch"}),
     field("fanout", &SamplingOptions::fanouts, Group::kSampling,
           "neighbor, labor: neighbours drawn for a node, one number a layer, inputs first; or all",
           {.applies = has_fanouts}),

@@ -125,7 +125,7 @@ struct TrainOptions {
   nn::Normalization normalization = nn::Normalization::kNone;
   bool skip = false;                        ///< residual connections
   ReduceOp readout = ReduceOp::kMean;       ///< of labels of graphs: one of nn::Readouts
-  nn::Decoder decoder = nn::Decoder::kMlp;  ///< of links; another one only of links
+  std::optional<nn::Decoder> decoder = {};  ///< only of links: kDot by default
 
   std::int64_t epochs = 200;    ///< >= 1
   double learning_rate = 0.01;  ///< > 0, within check_rates

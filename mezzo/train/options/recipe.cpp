@@ -68,9 +68,10 @@ void set_for_few_labels(TrainOptions& options) {
   options.weight_decay = 5e-4;
 }
 
-void set_for_many_labels(TrainOptions& options) {
+/// are_links: skip connections help to tell classes, but dot products find fewer links with them.
+void set_for_many_labels(TrainOptions& options, bool are_links) {
   set_hidden(options, 128, Normalization::kLayer);
-  options.skip = true;
+  options.skip = !are_links;
   options.dropout = 0.5;
   options.learning_rate = 0.003;
   options.weight_decay = 5e-5;
@@ -83,6 +84,13 @@ void set_for_few_features(TrainOptions& options) {
   options.dropout = 0.2;
   options.learning_rate = 0.01;
   options.weight_decay = 0;
+}
+
+/// Whether the validation targets have a score. Links get negative pairs.
+bool has_validation_score(const Dataset& dataset, std::int64_t split_index) {
+  const at::Tensor mask = dataset.split(split_index).val;
+  if (dataset.target == TaskTarget::kLink) return mask.any().item<bool>();
+  return is_defined(dataset.metric, dataset.labels, mask);
 }
 
 /// Sets the options of the model to those of `before`.
@@ -147,7 +155,7 @@ TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
   if (few_features) {
     set_for_few_features(options);
   } else if (!few_labels) {
-    set_for_many_labels(options);
+    set_for_many_labels(options, dataset.target == TaskTarget::kLink);
   } else if (sparse && facts.mean_degree < kFewNeighbours) {
     set_for_sparse_few_labels(options);
   } else {
@@ -157,7 +165,7 @@ TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
   options.epochs = options.sampling ? 100 : 500;
   options.patience = std::nullopt;
   // Without validation scores a run cannot stop early.
-  if (is_defined(dataset.metric, dataset.labels, dataset.split(options.split_index).val)) {
+  if (has_validation_score(dataset, options.split_index)) {
     constexpr std::int64_t kFewestEvaluations = 3;
     options.patience = std::max<std::int64_t>(options.sampling ? 20 : 100,
                                               kFewestEvaluations * options.eval_every);

@@ -10,6 +10,7 @@
 #include "mezzo/core/type_list.h"
 #include "mezzo/train/trainer.h"
 
+#include "train/link_data.h"
 #include "train/synthetic.h"
 
 namespace mezzo {
@@ -149,6 +150,17 @@ TEST(Recipe, no_patience_if_no_class_has_a_roc_auc) {
   EXPECT_FALSE(recommended_options(data, {}).patience.has_value());
   data.labels.select(1, 1).copy_(at::arange(data.num_nodes).remainder(2));
   EXPECT_EQ(recommended_options(data, {}).patience, 100);
+}
+
+TEST(Recipe, links_have_no_skip_connections_and_patience) {
+  Dataset data = test::links_within_groups(false);
+  data.features = at::eye(data.num_nodes).repeat({1, 2});
+  const TrainOptions options = recommended_options(data, {});
+  EXPECT_FALSE(options.skip);
+  EXPECT_EQ(options.hidden, 128);
+  EXPECT_EQ(options.patience, 100);  // their scores take negative pairs
+  data.val_masks.zero_();
+  EXPECT_FALSE(recommended_options(data, {}).patience.has_value());
 }
 
 TEST(Recipe, patience_spans_three_evaluations) {
