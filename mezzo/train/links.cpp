@@ -20,6 +20,15 @@ at::Tensor pairs_of(const Dataset& dataset) {
          at::maximum(dataset.src, dataset.dst);
 }
 
+/// bool [E], the edges that carry messages.
+at::Tensor message_edges(const Dataset& dataset, std::int64_t split_index) {
+  if (dataset.message_mask.defined()) return dataset.message_mask;
+  const SplitMasks masks = dataset.split(split_index);
+  const at::Tensor pairs = pairs_of(dataset);
+  const at::Tensor held_out = pairs.masked_select(masks.val.logical_or(masks.test));
+  return at::isin(pairs, held_out).logical_not();
+}
+
 at::Tensor negatives_of(const NegativeSampler& sampler, const at::Tensor& src, std::uint64_t seed) {
   return sampler.destinations(src.to(at::kCPU, at::kLong), 1, {.seed = seed}).flatten();
 }
@@ -77,11 +86,9 @@ double score_of_ranks(Metric metric, const LinkRanks& ranks) {
 
 Dataset with_message_edges(const Dataset& dataset, std::int64_t split_index) {
   if (dataset.target != TaskTarget::kLink || split_index >= dataset.num_splits()) return dataset;
-  const SplitMasks masks = dataset.split(split_index);
-  const at::Tensor pairs = pairs_of(dataset);
-  const at::Tensor held_out = pairs.masked_select(masks.val.logical_or(masks.test));
-  const at::Tensor kept = at::isin(pairs, held_out).logical_not().nonzero().squeeze(1);
+  const at::Tensor kept = message_edges(dataset, split_index).nonzero().squeeze(1);
   Dataset result = dataset;
+  result.message_mask.reset();
   for (at::Tensor* column :
        {&result.src, &result.dst, &result.edge_weights, &result.edge_features}) {
     if (column->defined()) *column = column->index_select(0, kept);

@@ -14,8 +14,9 @@ namespace mezzo {
 
 struct Problem;
 
-/// The data with the edges that carry messages: without those for validation and testing and
-/// without any other edge between the same two nodes. Data without masks: all edges. Copies them.
+/// The data with the edges that carry messages: those of message_mask, else all without those for
+/// validation and testing and any other edge between the same two nodes. Data without masks: all
+/// edges. Copies them.
 Dataset with_message_edges(const Dataset& dataset, std::int64_t split_index);
 
 /// Which pairs of nodes are negative: no edge of the graph that is sampled from, no loop. In

@@ -124,6 +124,21 @@ TEST(LinkTraining, held_out_links_carry_no_messages) {
   EXPECT_FALSE(at::equal(trained.logits(whole), before));
 }
 
+TEST(LinkTraining, a_message_mask_says_which_edges_carry_messages) {
+  Dataset data = test::links_within_groups(false);
+  data.features = at::eye(data.num_nodes);  // else messages within a group are all equal
+  TrainOptions options = test::link_options(nn::Decoder::kDot);
+  options.epochs = 3;
+  const TrainedModel trained = train(data, options).trained;
+  const at::Tensor before = trained.logits(data);
+  data.message_mask = data.train_masks.squeeze(1);  // as without a mask
+  data.validate();
+  EXPECT_TRUE(at::equal(trained.logits(data), before));
+  data.message_mask = at::zeros({data.num_edges()}, at::kBool);
+  data.validate();
+  EXPECT_FALSE(at::equal(trained.logits(data), before));
+}
+
 TEST(LinkTraining, what_does_not_fit_is_an_error) {
   const Dataset data = test::links_within_groups(false);
   TrainOptions options = test::link_options(nn::Decoder::kMlp);
