@@ -137,7 +137,9 @@ TEST_F(DataPartitionCommandTest, parts_that_do_not_fit_the_run_are_errors_that_s
   refused(launched("3", train_words(parts)), "has 2 parts, one for each process, and there are 3");
   refused(train_words(parts), "has 2 parts, one for each process, and there is 1");
   refused(launched("2", train_words(parts)), "--hops 2");
-  refused(launched("2", train_words(parts + "/part0")),
+  const std::string deep = folder.path("deep");
+  ASSERT_EQ(partition(folder, rings, deep, {"-k", "2"}).code, 0);
+  refused(launched("2", train_words(deep + "/part0")),
           "expected on each rank the part of the data with its number");
   refused({"train", "--dataset", parts + "/part0"}, "sampler neighbor, labor or layer");
   refused({"data", "info", "--dataset", parts}, "name one");
