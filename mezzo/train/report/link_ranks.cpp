@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <tuple>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -74,8 +75,24 @@ LinkRanks link_ranks(const at::Tensor& queries, const at::Tensor& nodes, const a
   return ranks;
 }
 
+at::Tensor ranks_among(const at::Tensor& scores, const at::Tensor& others) {
+  const at::Tensor own = scores.unsqueeze(1);
+  const at::Tensor below = others.lt(own).sum(1), equal = others.eq(own).sum(1);
+  return (1 + others.size(1) - below - equal.to(at::kDouble) / 2).cpu();
+}
+
+double hits_above(const at::Tensor& scores, const at::Tensor& others, std::int64_t count) {
+  if (others.numel() < count) return 1;
+  const at::Tensor least = std::get<0>(others.topk(count)).select(0, count - 1);
+  return scores.gt(least).to(at::kDouble).mean().item<double>();
+}
+
 double mean_reciprocal_rank(const at::Tensor& ranks) {
-  return ranks.reciprocal().mean().item<double>();
+  // at::sum splits by the number of threads, which changes the last bits.
+  const auto* rank = ranks.const_data_ptr<double>();
+  double sum = 0;
+  for (std::int64_t i = 0; i < ranks.numel(); ++i) sum += 1 / rank[i];
+  return sum / static_cast<double>(ranks.numel());
 }
 
 double hits_at(const at::Tensor& ranks, double most) {

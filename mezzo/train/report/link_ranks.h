@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include <ATen/core/Tensor.h>
 
 #include "mezzo/core/export.h"
@@ -28,7 +30,17 @@ struct LinkRanks {
 MEZZO_API LinkRanks link_ranks(const at::Tensor& queries, const at::Tensor& nodes,
                                const at::Tensor& answers, const KnownAnswers& known);
 
-/// The mean of 1 / rank. ranks: float64 [n], n > 0.
+/// The ranks of n scores, each among the K others in its row: float64 [n] on the CPU. NaN as in
+/// link_ranks(). scores: floating [n]; others: floating [n, K]; on one device. Checks nothing;
+/// synchronises.
+MEZZO_API at::Tensor ranks_among(const at::Tensor& scores, const at::Tensor& others);
+
+/// The share of `scores` above the `count`-th largest of `others`, 1 if there are fewer: hits@count
+/// of OGB. A NaN counts as above every number in `others`, and as above nothing in `scores`. Both
+/// floating [n] and [m], n > 0. Synchronises.
+MEZZO_API double hits_above(const at::Tensor& scores, const at::Tensor& others, std::int64_t count);
+
+/// The mean of 1 / rank. ranks: float64 [n] on the CPU, contiguous, n > 0.
 MEZZO_API double mean_reciprocal_rank(const at::Tensor& ranks);
 /// The share of the ranks up to `most`.
 MEZZO_API double hits_at(const at::Tensor& ranks, double most);

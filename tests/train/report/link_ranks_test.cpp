@@ -1,5 +1,6 @@
 #include "mezzo/train/report/link_ranks.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -84,6 +85,47 @@ TEST(LinkRanks, nan_is_above_the_answer_and_an_answer_that_is_nan_the_last) {
   };
   EXPECT_EQ(ranks(0), std::pair(3.0, 2.0));
   EXPECT_EQ(ranks(1), std::pair(4.0, 2.0));
+}
+
+TEST(LinkRanks, are_those_of_the_definition_among_others) {
+  const at::Tensor scores = integers(40, 1, 4), others = integers(40, 9, 5);
+  std::vector<double> expected;
+  for (std::int64_t i = 0; i < scores.size(0); ++i) {
+    const at::Tensor all = at::cat({scores[i], others[i]}).to(at::kDouble).contiguous();
+    const double* const first = all.const_data_ptr<double>();
+    expected.push_back(rank_of({first, first + all.numel()}, 0, {}));
+  }
+  EXPECT_TRUE(at::equal(ranks_among(scores.squeeze(1), others), at::tensor(expected, at::kDouble)));
+  const auto nan = static_cast<float>(kNaN);
+  EXPECT_TRUE(at::equal(ranks_among(at::tensor({1.0F, nan}),
+                                    at::tensor({nan, 0.0F, 2.0F, nan, 0.0F, 2.0F}).view({2, 3})),
+                        at::tensor({3.0, 4.0}, at::kDouble)));
+}
+
+TEST(LinkRanks, hits_are_above_one_of_the_others) {
+  const at::Tensor scores = integers(40, 1, 6).squeeze(1);
+  at::Tensor others = integers(1, 30, 7).flatten();
+  std::vector<float> best(others.const_data_ptr<float>(), others.const_data_ptr<float>() + 30);
+  std::sort(best.rbegin(), best.rend());
+  for (const std::int64_t count : {1, 10, 30}) {
+    const float least = best[static_cast<std::size_t>(count - 1)];
+    EXPECT_EQ(hits_above(scores, others, count),
+              scores.gt(least).to(at::kDouble).sum().item<double>() / 40);
+  }
+  EXPECT_EQ(hits_above(scores, others, 31), 1);
+  const auto nan = static_cast<float>(kNaN);
+  EXPECT_EQ(hits_above(at::tensor({1.0F, nan}), at::tensor({0.0F, -1.0F}), 1), 0.5);
+  EXPECT_EQ(hits_above(at::tensor({1.0F, nan}), at::tensor({nan, -1.0F}), 1), 0);
+}
+
+TEST(LinkRanks, have_the_same_mean_for_any_number_of_threads) {
+  const at::Tensor ranks = at::arange(1, 300'001, at::kDouble);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const double alone = mean_reciprocal_rank(ranks);
+  at::set_num_threads(3);
+  EXPECT_EQ(mean_reciprocal_rank(ranks), alone);
+  at::set_num_threads(threads);
 }
 
 TEST(LinkRanks, have_a_mean_reciprocal_and_hits) {
