@@ -205,9 +205,11 @@ void require_one_task(const std::vector<Task>& tasks, const at::Tensor& labels,
 
 void require_labels(const Dataset& dataset, const LoadOptions& options) {
   if (!options.labels_optional) require_one_task(dataset.tasks, dataset.labels, dataset.origin);
-  require(dataset.num_classes > 0 || options.labels_optional, dataset.origin,
-          "has no labels, which are needed here (mezzo predict, bench, data info, data convert and "
-          "data partition do without)");
+  require(
+      dataset.num_classes > 0 || options.labels_optional, dataset.origin,
+      "has no labels, which are needed here{} (mezzo predict, bench, data info, data convert and "
+      "data partition do without)",
+      dataset.graph_offsets.defined() ? "" : "; --task link learns the edges without");
 }
 
 void clear_unlabelled(Dataset& dataset, const at::Tensor& has_label) {

@@ -483,15 +483,33 @@ TEST_F(DataCommandTest, info_has_the_named_splits_and_the_dtype_in_the_file) {
 TEST_F(DataCommandTest, info_lists_the_tasks_of_a_folder) {
   const std::string rings = test::write_rings(folder), path = folder.path("i.json");
   const std::vector<std::string> arguments = {"data", "info", "--dataset", rings, "--json", path};
-  run_to(0, folder, arguments);
-  EXPECT_EQ(read_json(path)["tasks"], json::array({"node-class"}));
+  EXPECT_TRUE(test::contains(run_to(0, folder, arguments).out, " node-class, link\n"));
+  EXPECT_EQ(read_json(path)["tasks"], json::array({"node-class", "link"}));
   folder.write("rings/edge_labels.npy", test::npy_int64({48}, std::vector<std::int64_t>(48, 1)));
   const Outcome outcome = run_to(0, folder, arguments);
-  EXPECT_EQ(read_json(path)["tasks"], json::array({"node-class", "edge-class"}));
-  EXPECT_TRUE(test::contains(outcome.out, "node-class, edge-class (choose with --task)"));
+  EXPECT_EQ(read_json(path)["tasks"], json::array({"node-class", "edge-class", "link"}));
+  EXPECT_TRUE(test::contains(outcome.out, "node-class, edge-class, link (choose with --task)"));
   const Outcome refused = run_mezzo(folder, {"train", "--dataset", rings});
   EXPECT_EQ(refused.code, 2);
   EXPECT_TRUE(test::contains(refused.err, "choose one of node-class, edge-class"));
+}
+
+TEST_F(DataCommandTest, edges_without_labels_are_links) {
+  const std::string rings = test::write_rings(folder), plain = folder.path("plain");
+  std::filesystem::create_directory(plain);
+  for (const char* const file : {"/edge_index.npy", "/features.npy"}) {
+    std::filesystem::copy_file(rings + file, plain + file);
+  }
+  const std::vector<std::string> info = {"data", "info", "--dataset", plain};
+  EXPECT_TRUE(test::contains(run_to(0, folder, info).out, " link (choose with --task)\n"));
+  const std::vector<std::string> train = {"train", "--dataset", plain};
+  EXPECT_TRUE(test::contains(run_to(3, folder, train).err, "--task link"));
+  // The edges of a set of graphs are no links.
+  folder.write("plain/graph_offsets.npy", test::npy_int64({2}, {0, 24}));
+  EXPECT_TRUE(test::contains(run_to(0, folder, info).out, " none\n"));
+  const std::string error = run_to(3, folder, train).err;
+  EXPECT_TRUE(test::contains(error, "has no labels"));
+  EXPECT_FALSE(test::contains(error, "--task link"));
 }
 
 TEST_F(DataCommandTest, nodes_without_a_label_belong_to_no_class) {

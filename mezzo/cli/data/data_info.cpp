@@ -1,5 +1,6 @@
 #include "mezzo/cli/data/data_info.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -123,7 +124,7 @@ std::string weights_text(const std::vector<double>& weights) {
 
 std::string tasks_text(const DatasetInfo& info) {
   if (info.tasks.empty()) return "none";
-  const bool chosen = info.tasks.size() == 1 || !info.splits.empty();
+  const bool chosen = info.num_labelled_tasks == 1 || !info.splits.empty();
   return fmt::format("{}{}", fmt::join(info.tasks, ", "), chosen ? "" : " (choose with --task)");
 }
 
@@ -136,6 +137,13 @@ std::string named_splits_text(const DatasetInfo& info) {
   return text.empty() ? "none" : text;
 }
 
+/// Whether the edges may be learnt as links, which the labels do not say.
+bool has_links(const Dataset& dataset) {
+  const bool is_listed =
+      std::find(dataset.tasks.begin(), dataset.tasks.end(), LinkTask::kind) != dataset.tasks.end();
+  return !is_listed && dataset.num_edges() > 0 && !dataset.graph_offsets.defined() && !dataset.part;
+}
+
 }  // namespace
 
 DatasetInfo describe(const Dataset& dataset) {
@@ -144,6 +152,8 @@ DatasetInfo describe(const Dataset& dataset) {
   info.origin = dataset.origin;
   info.task = name_of(Tasks{}, dataset.task());
   for (const Task task : dataset.tasks) info.tasks.emplace_back(name_of(Tasks{}, task));
+  info.num_labelled_tasks = info.tasks.size();
+  if (has_links(dataset)) info.tasks.emplace_back(LinkTask::name);
   info.target = name_of(TaskTargets{}, dataset.target);
   info.metric = metric_name(dataset.metric);
   info.num_nodes = dataset.num_nodes;

@@ -12,8 +12,9 @@ namespace mezzo::cli {
 /// Facts of a data set, for people and programs.
 struct DatasetInfo {
   std::string name, origin, task, metric;
-  std::vector<std::string> tasks;  ///< Dataset::tasks
-  std::string target;              ///< of the task: node, edge or graph
+  std::vector<std::string> tasks;      ///< Dataset::tasks, and link for any graph with edges
+  std::size_t num_labelled_tasks = 0;  ///< of Dataset::tasks
+  std::string target;                  ///< of the task: node, edge or graph
   std::int64_t num_nodes = 0, num_edges = 0, num_features = 0, num_edge_features = 0;
   std::optional<std::int64_t> num_graphs;  ///< of a set of graphs
   std::string feature_dtype;               ///< in the file, if known; empty without features
