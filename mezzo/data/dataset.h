@@ -22,9 +22,13 @@ enum class Metric : std::uint8_t {
   kMicroF1,  ///< of multi-label data
   kMacroF1,  ///< the mean of the F1 scores of the classes
   kAveragePrecision,  ///< of the same labels as kRocAuc
-  kMrr,       ///< of links: the mean of 1 / rank among all nodes, without the other known links
-  kHitsAt10,  ///< of links: the share of such ranks up to 10
-  kRawMrr,    ///< kMrr and kHitsAt10 with the known links
+  /// Of links: the mean of 1 / rank among NegativePairs::src and dst, or else among all nodes
+  /// without the other known links.
+  kMrr,
+  /// Of links: the share of such ranks up to 10. If the data fix NegativePairs::pairs alone, the
+  /// share of links that score above the 10th best pair.
+  kHitsAt10,
+  kRawMrr,  ///< kMrr and kHitsAt10 among all nodes, with the known links
   kRawHitsAt10,
   kR2,  ///< of numbers, as kMae and kRmse
   kMae,
@@ -101,7 +105,7 @@ constexpr bool is_of_numbers(Metric metric) {
   return metric == Metric::kR2 || is_error(metric);
 }
 
-/// Whether the metric ranks links among all nodes.
+/// Whether the metric ranks links.
 constexpr bool is_of_ranks(Metric metric) {
   return metric == Metric::kMrr || metric == Metric::kHitsAt10 || metric == Metric::kRawMrr ||
          metric == Metric::kRawHitsAt10;
@@ -131,7 +135,8 @@ struct SplitMasks {
 /// Pairs of nodes that are no links, which the data fix for the links of one mask. Node ids are
 /// int64 in [0, N).
 struct NegativePairs {
-  /// [2, M]: sources and destinations, compared with every link of the mask; undefined: none.
+  /// [2, M]: sources and destinations, compared with every link of the mask; pair j has the type of
+  /// its link j L / M; undefined: none.
   at::Tensor pairs = {};
   /// [L, K], K > 0, of the L links in the mask, in the order of the edges: the nodes in the place
   /// of the source, and in that of the destination, of each link; undefined: none.
@@ -196,8 +201,8 @@ struct MEZZO_API Dataset {
   /// The dtype of the features in the file; nullopt if it is the dtype of `features`, or unknown.
   std::optional<at::ScalarType> stored_dtype = {};
   TaskTarget target = TaskTarget::kNode;  ///< what the labels belong to
-  /// What LoadOptions::task may be: a task for each kind of labels in the files. Set by
-  /// load_dataset.
+  /// What LoadOptions::task may be: a task for each kind of labels in the files. The task link fits
+  /// any graph besides. Set by load_dataset.
   std::vector<Task> tasks = {};
   /// int64 [T] in [0, C), or kNoLabel; undefined if the data have no labels: C and S are then 0.
   /// Multi-label data: uint8 [T, C], 1 if the target belongs to the class, 0 if not, or kNoEntry.

@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/train/link_scores.h"
+#include "mezzo/train/links.h"
 
 namespace mezzo {
 namespace {
@@ -69,7 +71,11 @@ void check_features(const Dataset& dataset, const TrainOptions& options) {
 void check_decoder(const Dataset& dataset, nn::Decoder decoder) {
   MEZZO_CHECK(dataset.target == TaskTarget::kLink, "decoder: {} is for links, {} has labels for {}",
               name_of(nn::Decoders{}, decoder), dataset.name, name_of(Tasks{}, dataset.task()));
-  MEZZO_CHECK(decoder != nn::Decoder::kMlp || !is_of_ranks(dataset.metric),
+  const auto ranks_all = [&](const NegativePairs& negatives) {
+    return is_of_ranks(dataset.metric) && ranks_all_nodes(dataset.metric, negatives);
+  };
+  MEZZO_CHECK(decoder != nn::Decoder::kMlp ||
+                  !(ranks_all(dataset.negatives.val) || ranks_all(dataset.negatives.test)),
               "decoder: the metric {} scores all nodes for each link, which needs dot, distmult or "
               "complex, got mlp",
               metric_name(dataset.metric));
@@ -112,6 +118,10 @@ void check_task(const Dataset& dataset, const TrainOptions& options) {
               "loss: {} is for {}, {} has labels for {}", name_of(LossKinds{}, options.loss),
               of_links ? "links" : "numbers", dataset.name, name_of(Tasks{}, task));
   if (options.decoder) check_decoder(dataset, *options.decoder);
+  MEZZO_CHECK(!of_links || !has_any(dataset.negatives.train),
+              "loss: margin compares each link with a pair that is drawn for it, but {} fixes the "
+              "negative pairs of training; train without --loss",
+              dataset.name);
   if (task.target != TaskTarget::kNode) check_head(dataset, options);
   const std::optional<SamplingOptions>& sampling = options.sampling;
   MEZZO_CHECK(!sampling || !draws_by_fanouts(sampling->sampler) || !sampling->fanouts.empty() ||

@@ -10,7 +10,7 @@
 #include "mezzo/nn/model/evaluation_mode.h"
 #include "mezzo/nn/model/inference.h"
 #include "mezzo/sampling/gather.h"
-#include "mezzo/train/links.h"
+#include "mezzo/train/link_scores.h"
 #include "mezzo/train/problem.h"
 #include "mezzo/train/report/metrics.h"
 

@@ -1,15 +1,13 @@
 #include "mezzo/train/links.h"
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 
-#include "mezzo/core/error.h"
 #include "mezzo/graph/graph.h"
-#include "mezzo/sampling/edges/edge_lookup.h"
 #include "mezzo/train/problem.h"
-#include "mezzo/train/report/link_ranks.h"
 
 namespace mezzo {
 namespace {
@@ -33,53 +31,28 @@ at::Tensor negatives_of(const NegativeSampler& sampler, const at::Tensor& src, s
   return sampler.destinations(src.to(at::kCPU, at::kLong), 1, {.seed = seed}).flatten();
 }
 
-/// The links of the problem, without their negative pairs; on its device.
-nn::HeadTargets links_of(const Problem& problem) {
-  const std::int64_t count = problem.head_targets.edges.num_edges() / 2;
-  return problem.head_targets.edges_at(
-      at::arange(count, at::TensorOptions(problem.labels.device()).dtype(at::kLong)));
+/// The pairs of the first part, then of the next ones.
+nn::HeadTargets joined(const std::vector<nn::HeadTargets>& parts) {
+  std::vector<at::Tensor> src, dst, types;
+  for (const nn::HeadTargets& part : parts) {
+    src.push_back(part.edges.src());
+    dst.push_back(part.edges.dst());
+    if (part.edge_types.defined()) types.push_back(part.edge_types);
+  }
+  const Topology& first = parts.front().edges;
+  nn::HeadTargets all;
+  all.edges = Topology::from_coo(at::cat(src), at::cat(dst), first.num_src(), first.num_dst());
+  if (!types.empty()) all.edge_types = at::cat(types);
+  return all;
 }
 
-/// Finds the links of a type from or to a node.
-class KnownLinks {
- public:
-  KnownLinks(const Topology& links, const at::Tensor& types)
-      : lookup_(links), types_(types.contiguous()) {}
-
-  /// The nodes that have a link of the type of each link in `ids` from its source, but its own
-  /// destination.
-  KnownAnswers answers(const at::Tensor& src, const at::Tensor& dst, const at::Tensor& ids) const {
-    const auto *from = src.const_data_ptr<std::int64_t>(), *to = dst.const_data_ptr<std::int64_t>();
-    const auto *type = types_.const_data_ptr<std::int64_t>(),
-               *id = ids.const_data_ptr<std::int64_t>();
-    std::vector<std::int64_t> offsets = {0}, nodes;
-    for (std::int64_t i = 0; i < ids.numel(); ++i) {
-      std::int64_t before = -1;
-      for (const std::int64_t node : lookup_.destinations(from[i])) {
-        if (node == before || node == to[i]) continue;
-        before = node;
-        for (const std::int64_t edge : lookup_.edges(from[i], node)) {
-          if (type[edge] != type[id[i]]) continue;
-          nodes.push_back(node);
-          break;
-        }
-      }
-      offsets.push_back(static_cast<std::int64_t>(nodes.size()));
-    }
-    return {.offsets = at::tensor(offsets, at::kLong), .nodes = at::tensor(nodes, at::kLong)};
-  }
-
- private:
-  detail::EdgeLookup lookup_;
-  at::Tensor types_;
-};
-
-double score_of_ranks(Metric metric, const LinkRanks& ranks) {
-  constexpr double kTen = 10;
-  const bool raw = metric == Metric::kRawMrr || metric == Metric::kRawHitsAt10;
-  const at::Tensor& numbers = raw ? ranks.raw : ranks.filtered;
-  const bool is_mrr = metric == Metric::kMrr || metric == Metric::kRawMrr;
-  return is_mrr ? mean_reciprocal_rank(numbers) : hits_at(numbers, kTen);
+/// The negative pairs that the data fix for these links.
+nn::HeadTargets fixed_pairs(const nn::HeadTargets& links, const NegativePairs& fixed) {
+  std::vector<nn::HeadTargets> parts;
+  if (fixed.pairs.defined()) parts.push_back(pairs_for(links, fixed.pairs[0], fixed.pairs[1]));
+  if (fixed.src.defined()) parts.push_back(pairs_for(links, fixed.src, {}));
+  if (fixed.dst.defined()) parts.push_back(pairs_for(links, {}, fixed.dst));
+  return joined(parts);
 }
 
 }  // namespace
@@ -96,59 +69,67 @@ Dataset with_message_edges(const Dataset& dataset, std::int64_t split_index) {
   return result;
 }
 
-nn::HeadTargets with_negatives(const nn::HeadTargets& links, const at::Tensor& dst) {
+nn::HeadTargets pairs_for(const nn::HeadTargets& links, const at::Tensor& src,
+                          const at::Tensor& dst) {
   const Topology& edges = links.edges;
-  const at::Tensor& types = links.edge_types;
-  nn::HeadTargets both;
-  both.edges = Topology::from_coo(
-      at::cat({edges.src(), edges.src()}),
-      at::cat({edges.dst(), dst.to(edges.dst().device(), edges.dst().scalar_type())}),
-      edges.num_src(), edges.num_dst());
-  if (types.defined()) both.edge_types = at::cat({types, types});
-  return both;
+  const std::int64_t count = (src.defined() ? src : dst).numel();
+  const at::Tensor link = at::arange(count, at::TensorOptions(edges.device()).dtype(at::kLong))
+                              .mul_(edges.num_edges())
+                              .floor_divide_(count);
+  const auto ends = [&link](const at::Tensor& nodes, const at::Tensor& of_links) {
+    if (!nodes.defined()) return of_links.index_select(0, link);
+    return nodes.flatten().to(of_links.device(), of_links.scalar_type());
+  };
+  nn::HeadTargets pairs;
+  pairs.edges = Topology::from_coo(ends(src, edges.src()), ends(dst, edges.dst()), edges.num_src(),
+                                   edges.num_dst());
+  if (links.edge_types.defined()) pairs.edge_types = links.edge_types.index_select(0, link);
+  return pairs;
+}
+
+nn::HeadTargets with_negatives(const nn::HeadTargets& links, const at::Tensor& dst) {
+  return joined({links, pairs_for(links, {}, dst)});
 }
 
 void add_negatives(Problem& problem, const Dataset& dataset) {
-  const NegativeSampler sampler(topology_of(dataset), kNegativeLinks);
-  problem.head_targets =
-      with_negatives(problem.head_targets, negatives_of(sampler, dataset.src, /*seed=*/0));
-  problem.labels = at::cat({problem.labels, at::zeros_like(problem.labels)});
-  for (at::Tensor* mask : {&problem.masks.train, &problem.masks.val, &problem.masks.test}) {
-    *mask = at::cat({*mask, *mask});
+  const nn::HeadTargets links = problem.head_targets;
+  at::Tensor drawn;  // for all links: those of a mask do not depend on the other masks
+  const auto negatives = [&](const at::Tensor& mask, const NegativePairs& fixed) {
+    const at::Tensor ids = mask.nonzero().squeeze(1);
+    const nn::HeadTargets of_mask = links.edges_at(ids.to(links.edges.device()));
+    if (ids.numel() == 0) return of_mask;
+    if (has_any(fixed)) return fixed_pairs(of_mask, fixed);
+    if (!drawn.defined()) {
+      const NegativeSampler sampler(topology_of(dataset), kNegativeLinks);
+      drawn = negatives_of(sampler, dataset.src, /*seed=*/0);
+    }
+    return pairs_for(of_mask, {}, drawn.index_select(0, ids));
+  };
+  SplitMasks& masks = problem.masks;
+  const LinkNegatives& fixed = dataset.negatives;
+  const nn::HeadTargets train = negatives(masks.train, fixed.train),
+                        val = negatives(masks.val, {.pairs = fixed.val.pairs}),
+                        test = negatives(masks.test, {.pairs = fixed.test.pairs});
+  problem.head_targets = joined({links, train, val, test});
+  const std::int64_t count = problem.head_targets.edges.num_edges() - links.edges.num_edges();
+  problem.labels = at::cat({problem.labels, at::zeros({count, 1}, problem.labels.options())});
+  std::int64_t first = 0;
+  for (const auto& [mask, pairs] : {std::pair(&masks.train, &train), std::pair(&masks.val, &val),
+                                    std::pair(&masks.test, &test)}) {
+    const at::Tensor of_pairs = at::zeros({count}, mask->options());
+    of_pairs.narrow(0, first, pairs->edges.num_edges()).fill_(true);
+    *mask = at::cat({*mask, of_pairs});
+    first += pairs->edges.num_edges();
   }
+}
+
+bool draws_negatives(const Problem& problem) {
+  return problem.task.target == TaskTarget::kLink && !has_any(problem.negatives.train);
 }
 
 at::Tensor draw_negatives(const NegativeSampler& sampler, const at::Tensor& src) {
   const at::Tensor seed = at::randint(std::numeric_limits<std::int64_t>::max(), {1}, at::kLong);
   return negatives_of(sampler, src, static_cast<std::uint64_t>(seed.item<std::int64_t>()));
-}
-
-Scores rank_links(nn::Head head, const at::Tensor& nodes, const Problem& problem) {
-  const at::NoGradGuard no_grad;
-  const nn::HeadTargets links = links_of(problem).to(nodes.device());
-  const Topology on_host = links.edges.to(at::kCPU);
-  const at::Tensor src = on_host.src().to(at::kLong), dst = on_host.dst().to(at::kLong);
-  const at::Tensor types =
-      links.edge_types.defined() ? links.edge_types.cpu() : at::zeros_like(src);
-  const KnownLinks forwards(on_host, types), backwards(on_host.reverse(), types);
-  const std::int64_t num_links = src.numel();
-  const auto score = [&](const at::Tensor& mask) {
-    const at::Tensor ids = mask.narrow(0, 0, num_links).nonzero().squeeze(1);
-    if (ids.numel() == 0) return std::numeric_limits<double>::quiet_NaN();
-    const at::Tensor on_cpu = ids.cpu();
-    const at::Tensor from = src.index_select(0, on_cpu), to = dst.index_select(0, on_cpu);
-    const nn::HeadTargets some = links.edges_at(ids.to(nodes.device()));
-    const LinkRanks of_dst = link_ranks(head->queries(nodes, some, Target::kDst), nodes, to,
-                                        forwards.answers(from, to, on_cpu));
-    const LinkRanks of_src = link_ranks(head->queries(nodes, some, Target::kSrc), nodes, from,
-                                        backwards.answers(to, from, on_cpu));
-    return score_of_ranks(problem.metric,
-                          {.raw = at::cat({of_dst.raw, of_src.raw}),
-                           .filtered = at::cat({of_dst.filtered, of_src.filtered})});
-  };
-  return {.train = std::numeric_limits<double>::quiet_NaN(),
-          .val = score(problem.masks.val),
-          .test = score(problem.masks.test)};
 }
 
 }  // namespace mezzo

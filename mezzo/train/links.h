@@ -7,7 +7,6 @@
 #include "mezzo/data/dataset.h"
 #include "mezzo/nn/model/head.h"
 #include "mezzo/sampling/edges/edge_loader.h"
-#include "mezzo/train/report/report.h"
 
 /// Links between nodes. Internal to train; not exported.
 namespace mezzo {
@@ -27,20 +26,27 @@ inline constexpr NegativeOptions kNegativeLinks{.exclude_loops = true};
 /// libtorch's CPU generator.
 at::Tensor draw_negatives(const NegativeSampler& sampler, const at::Tensor& src);
 
-/// `links`, then a pair for each: its source and the node `dst` (int64 [E], on the CPU), with the
-/// type of the link. On the device of the links.
+/// Pairs of nodes for L links, equally many for each if L divides their number M, in the order of
+/// the links: pair j has the type of link j L / M, and its ends unless `src` or `dst` (integers
+/// with M elements, one may be undefined) has others. On the device of the links.
+nn::HeadTargets pairs_for(const nn::HeadTargets& links, const at::Tensor& src,
+                          const at::Tensor& dst);
+
+/// `links`, then a pair for each: its source and the node `dst` (integers [E]).
 nn::HeadTargets with_negatives(const nn::HeadTargets& links, const at::Tensor& dst);
 
+/// Whether the data fix any.
+inline bool has_any(const NegativePairs& negatives) {
+  return negatives.pairs.defined() || negatives.src.defined() || negatives.dst.defined();
+}
+
 /// Sets the targets of problem, for which its head_targets, labels and masks are those of the links
-/// in `dataset`, to the links and a negative pair for each: no edge of the data, no loop, the same
-/// for all runs.
+/// in `dataset`, to the links and the negative pairs of each mask that has links: those that the
+/// data fix, for validation and testing without the nodes for each link; else a pair for each link:
+/// no edge of the data, no loop, the same for all runs.
 void add_negatives(Problem& problem, const Dataset& dataset);
 
-/// The score of a metric that is_of_ranks(), of the validation and test links: each is ranked
-/// among all nodes as its source and as its destination. NaN for training links, which would take
-/// too long, and without links. nodes: the rows that the head reads, float32 [N, F], on its device.
-/// Computes the scores of all nodes in float32, as products in chunks: O((V + T) N F).
-/// Synchronises.
-Scores rank_links(nn::Head head, const at::Tensor& nodes, const Problem& problem);
+/// Whether each training step draws a pair for each link; else the pairs of the problem are learnt.
+bool draws_negatives(const Problem& problem);
 
 }  // namespace mezzo

@@ -193,6 +193,7 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   problem.task = dataset.task();
   problem.metric = dataset.metric;
   set_input(problem, dataset, options, dataset.target);
+  problem.negatives = dataset.negatives;
   if (dataset.target == TaskTarget::kLink) add_negatives(problem, dataset);
   if (needs_both_labels(dataset.metric)) {
     const bool several = problem.task.labels == LabelKind::kClasses;

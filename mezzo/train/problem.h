@@ -29,9 +29,10 @@ struct Problem {
   /// [N, F], strided or sparse CSR: the result of cast_once(); for mini-batches in the dtype and
   /// memory of the data set, which may be a mapped file.
   at::Tensor features;
-  /// The edges or graphs of the data set, in its order; links: then a negative pair for each.
+  /// The edges or graphs of the data set, in its order; links: then their negative pairs.
   nn::HeadTargets head_targets;
-  at::Tensor labels;       ///< as in the data set, a row a target
+  LinkNegatives negatives = {};  ///< of links: those that the data fix, on the CPU
+  at::Tensor labels;             ///< as in the data set, a row a target
   at::Tensor loss_labels;  ///< what the loss compares with: the labels; numbers in number_scale
   SplitMasks masks;        ///< bool [T] each
   at::Tensor node_ids;  ///< int64 [N], ids in the whole graph; undefined unless the data are a part
@@ -62,8 +63,8 @@ MEZZO_API at::Tensor cast_once(const at::Tensor& features, const TrainOptions& o
 
 /// Prepares a data set according to `options` (split, normalisation, self loops, sampling, device).
 /// Sparse features stay sparse if worth_sparse(), else become dense; dense ones stay dense.
-/// Numbers are learnt in deviations from their mean over the training targets. Links get a negative
-/// pair each, and those for validation and testing carry no messages.
+/// Numbers are learnt in deviations from their mean over the training targets. Links get the
+/// negative pairs of add_negatives(), and those for validation and testing carry no messages.
 /// Allocates what it changes. Throws InvalidArgument as check_data(), for a split index out of
 /// range, for nodes without in-edges if the model needs them, and if the metric of the training
 /// targets needs two classes and they have one.

@@ -54,14 +54,17 @@ TrainOptions joined_options(amp::Precision precision, std::int64_t batch_size) {
   return options;
 }
 
-/// The same on all training edges or graphs, of which there are `rows`.
+/// The same on all training edges or graphs, or links and their negative pairs, of which there are
+/// `rows`.
 TrainOptions joined_options(const Dataset& data, std::int64_t rows) {
   TrainOptions options = joined_options(amp::Precision::kFloat32, rows);
   if (data.target == TaskTarget::kGraph) options.sampling->fanouts.clear();
+  if (data.target == TaskTarget::kLink)
+    options.model = nn::ModelKind::kMlp;  // batches leave edges out
   return options;
 }
 
-constexpr std::int64_t kTrainingEdges = 72, kTrainingGraphs = 24;
+constexpr std::int64_t kTrainingEdges = 72, kTrainingGraphs = 24, kTrainingPairs = 288 + 72;
 
 /// Three batches of 4, 4 and 2 nodes in each of two processes, with everything that is random.
 TrainOptions random_options() {
@@ -230,7 +233,7 @@ TEST_F(DistributedTest, several_labels_a_node_are_learnt_as_on_the_joined_batch)
                 amp::Precision::kFloat32);
 }
 
-TEST_F(DistributedTest, labels_of_edges_and_graphs_are_learnt_as_on_the_joined_batch) {
+TEST_F(DistributedTest, labels_of_edges_graphs_and_links_are_learnt_as_on_the_joined_batch) {
   const auto check = [&](const Dataset& data, std::int64_t rows) {
     SCOPED_TRACE(data.name);
     TrainOptions options = joined_options(data, rows);
@@ -245,6 +248,7 @@ TEST_F(DistributedTest, labels_of_edges_and_graphs_are_learnt_as_on_the_joined_b
   };
   check(test::edges_with_labels(LabelKind::kClass), kTrainingEdges);
   check(test::graphs_with_labels(LabelKind::kClass), kTrainingGraphs);
+  check(test::links_with_negatives(), kTrainingPairs);
 }
 
 TEST_F(DistributedTest, batch_normalization_is_that_of_the_joined_batch) {
@@ -517,6 +521,9 @@ TrainReport run_work(const std::string& name, const std::string& folder,
   } else if (work == "graphs") {
     data = test::graphs_with_labels(LabelKind::kClass);
     options = joined_options(data, kTrainingGraphs / group.world_size());
+  } else if (work == "groups") {
+    data = test::links_with_negatives();
+    options = joined_options(data, kTrainingPairs / group.world_size());
   } else if (work == "overflow") {
     options.precision = amp::Precision::kFloat16;
     options.loss_factor = 16;  // the largest gradients of the logits leave float16 at first

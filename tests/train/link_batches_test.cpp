@@ -167,31 +167,9 @@ TEST(LinkBatches, threads_and_workers_change_nothing) {
   EXPECT_NE(train(data, options).losses, alone.losses);
 }
 
-/// A model whose weights are integers of at most 2. With features of 0 and 1 the magnitudes of a
-/// score sum up to less than 2^24, so that float32 has all sums exactly: 3 features of 7 nodes give
-/// at most 44, 8 of these 706, and 8 products of two of these and a weight 8 million.
-TrainedModel model_of_integers(const Dataset& data) {
-  TrainOptions options = link_options(nn::Decoder::kDistMult);
-  options.model = nn::ModelKind::kGin;
-  options.layers = 1;
-  options.hidden = 8;
-  options.epochs = 1;
-  const TrainedModel trained = train(data, options).trained;
-  const at::NoGradGuard no_grad;
-  std::int64_t first = 0;
-  for (at::Tensor& values : trained.model->parameters()) {
-    const at::Tensor numbers = at::arange(first, first + values.numel()) * 7;
-    values.copy_((numbers.remainder(5) - 2).view_as(values));
-    ++first;
-  }
-  return trained;
-}
-
 TEST(LinkBatches, the_scores_of_an_evaluation_in_batches_are_those_of_the_full_graph) {
-  Dataset data = links_within_groups(true);
-  data.features =
-      (at::arange(data.num_nodes * 3) * 7).remainder(11).lt(5).view({-1, 3}).to(at::kFloat);
-  TrainedModel trained = model_of_integers(data);
+  Dataset data = test::links_of_bits();
+  TrainedModel trained = test::model_of_integers(data, nn::Decoder::kDistMult);
   const at::Tensor logits = trained.logits(data);
   EXPECT_TRUE(at::equal(logits, logits.round()));
   for (const Metric metric : {Metric::kRocAuc, Metric::kAveragePrecision, Metric::kMicroF1,

@@ -4,6 +4,8 @@
 
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/options/options.h"
+#include "mezzo/train/trained_model.h"
+#include "mezzo/train/trainer.h"
 
 #include "train/synthetic.h"
 
@@ -59,6 +61,50 @@ inline TrainOptions link_options(nn::Decoder decoder) {
   options.weight_decay = 0;
   options.hidden = 32;
   return options;
+}
+
+/// The same links with types; three features of 0 and 1.
+inline Dataset links_of_bits() {
+  Dataset data = links_within_groups(true);
+  data.features =
+      (at::arange(data.num_nodes * 3) * 7).remainder(11).lt(5).view({-1, 3}).to(at::kFloat);
+  return data;
+}
+
+/// A model for links_of_bits() whose weights are integers of at most 2. The magnitudes of a score
+/// sum up to less than 2^24, so that float32 has all sums exactly: 3 features of 7 nodes give at
+/// most 44, 8 of these 706, and 8 products of two of these and a weight 8 million, complex products
+/// twice that.
+inline TrainedModel model_of_integers(const Dataset& data, nn::Decoder decoder) {
+  TrainOptions options = link_options(decoder);
+  options.model = nn::ModelKind::kGin;
+  options.layers = 1;
+  options.hidden = 8;
+  options.epochs = 1;
+  const TrainedModel trained = train(data, options).trained;
+  const at::NoGradGuard no_grad;
+  std::int64_t first = 0;
+  for (at::Tensor& values : trained.model->parameters()) {
+    const at::Tensor numbers = at::arange(first, first + values.numel()) * 7;
+    values.copy_((numbers.remainder(5) - 2).view_as(values));
+    ++first;
+  }
+  return trained;
+}
+
+/// links_within_groups(true) with 72 negative pairs for training, and others for validation and
+/// testing.
+inline Dataset links_with_negatives() {
+  Dataset data = links_within_groups(true);
+  const auto nodes = [&](std::int64_t rows, std::int64_t columns, std::int64_t step) {
+    return (at::arange(rows * columns) * step).remainder(data.num_nodes).view({rows, columns});
+  };
+  data.negatives = {
+      .train = {.pairs = nodes(2, 72, 17)},
+      .val = {.pairs = nodes(2, 25, 23), .src = nodes(36, 12, 7)},
+      .test = {.pairs = nodes(2, 30, 11), .src = nodes(36, 15, 29), .dst = nodes(36, 20, 13)}};
+  data.validate();
+  return data;
 }
 
 /// Three batches an epoch of the 288 training links.

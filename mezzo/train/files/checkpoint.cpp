@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <torch/optim/optimizer.h>
 
@@ -41,6 +42,11 @@ json config_and_data(const TrainOptions& options, const Dataset& dataset) {
   if (!dataset.part) {  // a part has only some of them
     config["data"]["targets"] = tensor_hash(dataset.labels);
     config["data"]["training-nodes"] = tensor_hash(dataset.train_masks);
+    config["data"]["message-edges"] = tensor_hash(dataset.message_mask);
+    const NegativePairs& negatives = dataset.negatives.train;
+    config["data"]["training-negatives"] =
+        fmt::format("{} {} {}", tensor_hash(negatives.pairs), tensor_hash(negatives.src),
+                    tensor_hash(negatives.dst));
     config["data"]["edge-weights"] = edge_weights_sum(dataset.edge_weights);
     config["data"]["edge-values"] =
         tensor_hash(dataset.edge_features) + " " + tensor_hash(dataset.edge_types);

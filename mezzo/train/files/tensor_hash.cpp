@@ -61,6 +61,10 @@ std::map<std::string, std::string> content_hashes(const Dataset& dataset) {
     for (const at::Tensor& values : tensors) hashes += tensor_hash(values) + " ";
     return hashes;
   };
+  const auto hash_pairs = [&](const NegativePairs& pairs) {
+    return hash_all({pairs.pairs, pairs.src, pairs.dst});
+  };
+  const LinkNegatives& negatives = dataset.negatives;
   return {{"edges", hash_all({dataset.src, dataset.dst, dataset.indptr, dataset.indices})},
           {"edge weights", tensor_hash(dataset.edge_weights)},
           {"edge features", tensor_hash(dataset.edge_features)},
@@ -68,7 +72,10 @@ std::map<std::string, std::string> content_hashes(const Dataset& dataset) {
           {"graphs", tensor_hash(dataset.graph_offsets)},
           {"features", features_hash(dataset.features)},
           {"labels", tensor_hash(dataset.labels)},
-          {"masks", hash_all({dataset.train_masks, dataset.val_masks, dataset.test_masks})}};
+          {"masks", hash_all({dataset.train_masks, dataset.val_masks, dataset.test_masks,
+                              dataset.message_mask})},
+          {"negative pairs",
+           hash_pairs(negatives.train) + hash_pairs(negatives.val) + hash_pairs(negatives.test)}};
 }
 
 }  // namespace mezzo

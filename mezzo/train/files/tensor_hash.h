@@ -13,8 +13,9 @@ namespace mezzo {
 /// "nothing" if undefined. About a nanosecond a word.
 std::string tensor_hash(const at::Tensor& values);
 
-/// Hashes of the edges, edge weights, features, labels and masks of a data set. Of features of more
-/// than 64 MiB, which may be a mapped file, only rows at equal distances are hashed.
+/// Hashes of the edges, their columns, features, labels, masks and negative pairs of a data set. Of
+/// features of more than 64 MiB, which may be a mapped file, only rows at equal distances are
+/// hashed.
 std::map<std::string, std::string> content_hashes(const Dataset& dataset);
 
 }  // namespace mezzo

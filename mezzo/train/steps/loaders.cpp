@@ -99,7 +99,7 @@ std::shared_ptr<Batches<EdgeMiniBatch>> edge_loader(const Graph& graph, const Pr
   loader.fanouts = options.sampling->fanouts;
   loader.replace = options.sampling->replace;
   const bool are_links = problem.task.target == TaskTarget::kLink;
-  loader.num_negatives = are_links ? 1 : 0;
+  loader.num_negatives = draws_negatives(problem) ? 1 : 0;
   loader.negatives = kNegativeLinks;
   // With the edge itself among the messages, a model learns to find it there.
   loader.exclude = are_links ? EdgeExclusion::kReverse : EdgeExclusion::kNone;

@@ -68,7 +68,7 @@ BatchRows rows_of(const Batch& batch, double /*nodes_per_term*/) {
           .counts = batch.output_counts};
 }
 
-/// Links have a negative pair each, which follow them with their types and labels of 0.
+/// Links may have a negative pair each, which follow them with their types and labels of 0.
 BatchRows rows_of(const EdgeMiniBatch& batch, double /*nodes_per_term*/) {
   const auto column = [&batch](const char* name) {
     const auto rows = batch.edge_data.find(name);

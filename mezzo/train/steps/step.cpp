@@ -14,9 +14,8 @@ namespace mezzo {
 TrainingRows training_rows(const Problem& problem, const Dataset& dataset,
                            const TrainOptions& options) {
   at::Tensor mask = problem.masks.train;
-  // The negative pairs of the problem are for evaluations; each step draws its own.
-  if (problem.task.target == TaskTarget::kLink)
-    mask = mask.logical_and(problem.labels.select(1, 0));
+  // The negative pairs of the problem are for evaluations then.
+  if (draws_negatives(problem)) mask = mask.logical_and(problem.labels.select(1, 0));
   const at::Tensor rows = mask.nonzero().squeeze(1);
   MEZZO_CHECK(rows.numel() > 0, "dataset {}: split {} has no training {}s", dataset.name,
               options.split_index, name_of(TaskTargets{}, problem.task.target));
@@ -52,7 +51,7 @@ at::Tensor backward_of(TrainState& state, const TrainOptions& options,
 FullGraphLoss::FullGraphLoss(const Problem& problem, TrainingRows rows, LossKind loss)
     : problem_(problem), rows_(std::move(rows)), loss_(loss) {
   if (has_pairs(problem)) edges_ = problem.head_targets.edges_at(rows_.rows);
-  if (problem.task.target == TaskTarget::kLink) {
+  if (draws_negatives(problem)) {
     negatives_.emplace(problem.topology.to(at::kCPU), kNegativeLinks);
     rows_.labels = at::cat({rows_.labels, at::zeros_like(rows_.labels)});
   }

@@ -16,7 +16,8 @@
 
 namespace mezzo {
 
-/// The nodes, edges or graphs whose labels are learnt.
+/// The nodes, edges, graphs or links, with their negative pairs if the data fix them, whose labels
+/// are learnt.
 struct TrainingRows {
   at::Tensor rows;    ///< int64 [n], their ids
   at::Tensor labels;  ///< these rows of Problem::loss_labels
@@ -66,8 +67,8 @@ StepResult take_step(TrainState& state, const TrainOptions& options, const LossS
                      const std::function<at::Tensor()>& loss,
                      const std::function<void()>& meanwhile = {});
 
-/// The loss of all training rows on the full graph; of links with a new negative pair for each, by
-/// a number of libtorch's CPU generator.
+/// The loss of all training rows on the full graph; of links, unless the data fix negative pairs,
+/// with a new one for each, by a number of libtorch's CPU generator.
 class FullGraphLoss {
  public:
   /// problem, which must outlive the result. Copies the ends of training edges or links, and of
@@ -81,7 +82,7 @@ class FullGraphLoss {
   TrainingRows rows_;
   LossKind loss_;
   nn::HeadTargets edges_;                     ///< of training edges or links
-  std::optional<NegativeSampler> negatives_;  ///< of links
+  std::optional<NegativeSampler> negatives_;  ///< of links, if they are drawn
 };
 
 /// take_step() with the loss of all training rows.
