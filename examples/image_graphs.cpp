@@ -1,6 +1,6 @@
 // Classifies images as graphs: a node for each pixel that is not dark, an edge between neighbours
 // (graph classes). Prints the test accuracy in each precision.
-// usage: image_graphs FOLDER_OF_IDX_FILES [EPOCHS] [IMAGES]
+// usage: image_graphs FOLDER_OF_IDX_FILES [EPOCHS] [IMAGES] [SEED]
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -49,16 +49,17 @@ static mezzo::Dataset graphs_of(const mezzo::ImageDataset& images) {
 
 int main(int argc, char** argv) {
   const int64_t count = argc > 3 ? std::atoi(argv[3]) : 5000;
-  const auto images = mezzo::load_idx(argv[1], mezzo::Split::kTest).first(count);
+  const auto images = mezzo::load_idx(argv[1], mezzo::Split::kTrain).first(count);
   const mezzo::Dataset data = graphs_of(images);
   mezzo::TrainOptions options{.model = mezzo::nn::ModelKind::kGin,
                               .layers = 3,
                               .hidden = 64,
                               .dropout = 0,
-                              .normalization = mezzo::nn::Normalization::kLayer,
+                              .normalization = mezzo::nn::Normalization::kBatch,
                               .epochs = argc > 2 ? std::atoi(argv[2]) : 10,
-                              .learning_rate = 1e-3,
-                              .weight_decay = 0};
+                              .learning_rate = 3e-3,
+                              .weight_decay = 0,
+                              .seed = argc > 4 ? std::stoull(argv[4]) : 0};
   options.sampling = mezzo::SamplingOptions{.batch_size = 64};
   for (const std::string precision : {"fp32", "bf16", "fp16"}) {
     options.precision = mezzo::amp::parse_precision(precision);
