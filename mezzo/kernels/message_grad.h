@@ -34,6 +34,7 @@ struct MessageGradArgs {
   const void* other_scale = nullptr;  ///< accumulator type [rows of the other operand]; or null
   void* out = nullptr;                ///< rows of the operand's length
   bool out_is_accum = false;          ///< stored in the accumulator type
+  bool out_streams = false;           ///< non-temporal stores of edges' rows on the CPU
   void* scratch = nullptr;            ///< accumulator type [2 * operand length], one per thread
 };
 

@@ -256,6 +256,21 @@ TEST(GspmmGradient, of_a_tensor_in_both_places_is_the_sum_of_both) {
   EXPECT_TRUE(exact(x.grad(), numbers({10, 6})));
 }
 
+TEST(GspmmGradient, of_many_edges_is_stored_past_the_caches_with_the_same_values) {
+  const Topology g = random_topology(50, 66'000, 70'000, 90);  // 8 MiB from 32 columns of 32 bits
+  for (const DTypeInfo& dtype : dtypes()) {
+    for (const std::int64_t width : {64, 67}) {
+      SCOPED_TRACE(testing::Message() << dtype.name << " " << width);
+      const at::Tensor x = integers({g.num_src(), width}, dtype.scalar, 91);
+      const at::Tensor e = leaf(integers({g.num_edges(), width}, dtype.scalar, 92));
+      const at::Tensor grad = integers({g.num_dst(), width}, dtype.scalar, 93);
+      gspmm(g, BinaryOp::kAddRelu, ReduceOp::kSum, x, e).backward(grad);
+      const at::Tensor passes = x.index_select(0, g.src()) + e.detach() > 0;
+      EXPECT_TRUE(exact(e.grad(), grad.index_select(0, g.dst()) * passes));
+    }
+  }
+}
+
 TEST(GspmmGradient, takes_strided_and_expanded_gradients) {
   const Topology g = four_nodes();
   const at::Tensor x = leaf(integers({4, 3}, at::kFloat, 1));

@@ -4,6 +4,7 @@
 
 #include "mezzo/kernels/cpu/access.h"
 #include "mezzo/kernels/cpu/sparse/chosen_grad_rows.h"
+#include "mezzo/kernels/cpu/sparse/entry_grad_rows.h"
 #include "mezzo/kernels/message_grad.h"
 
 namespace mezzo::kernels {
@@ -96,19 +97,58 @@ V dot_message(const MessageGradArgs& a, std::int64_t l_at, std::int64_t r_at) {
   return V::zero();
 }
 
+/// The pickers of the rows of operands and gradient in one call.
+struct GradRows {
+  [[gnu::always_inline]] explicit GradRows(const MessageGradArgs& a)
+      : lhs(row_picker(a.lhs.access, a.entries)),
+        rhs(row_picker(a.rhs.access, a.entries)),
+        grad(row_picker(a.grad.access, a.entries)),
+        last(last_entry(a.entries, a.row_end)) {}
+  RowPicker lhs, rhs, grad;
+  std::int64_t last;  ///< end of the entries that may be prefetched
+};
+
+/// Which operands the derivative reads; with the reducer prod, both.
+template <class Op, bool kOfLhs>
+constexpr Derivative kReads = kOfLhs ? Op::lhs_derivative : Op::rhs_derivative;
+
+template <class V, class T>
+std::int64_t look_ahead_distance(const MessageGradArgs& a) {
+  std::int64_t length = a.grad.length;
+  if (a.lhs.length > length) length = a.lhs.length;
+  if (a.rhs.length > length) length = a.rhs.length;
+  return prefetch_distance(length * static_cast<std::int64_t>(sizeof(typename T::Storage)));
+}
+
+/// Prefetches the rows that `entry` reads.
+template <class V, class T, class Op, bool kOfLhs>
+[[gnu::always_inline]] inline void look_ahead(const MessageGradArgs& a, const GradRows& rows,
+                                              std::int64_t row, std::int64_t entry) {
+  if (entry >= rows.last) return;
+  const bool both = a.product != nullptr;
+  if (!rows.grad.own_row) {
+    prefetch_operand<V, T>(a.grad, rows.grad.at(row, entry) * a.grad.length, 1, a.grad.length);
+  }
+  if ((kReads<Op, kOfLhs>.reads_lhs || both) && !rows.lhs.own_row) {
+    prefetch_operand<V, T>(a.lhs, rows.lhs.at(row, entry) * a.lhs.length, 1, a.lhs.length);
+  }
+  if ((kReads<Op, kOfLhs>.reads_rhs || both) && !rows.rhs.own_row) {
+    prefetch_operand<V, T>(a.rhs, rows.rhs.at(row, entry) * a.rhs.length, 1, a.rhs.length);
+  }
+}
+
 /// Adds the gradient of one entry to the row's accumulators `acc` [operand length].
 template <class V, class T, class Op, bool kOfLhs>
-void add_entry(const MessageGradArgs& a, std::int64_t row, std::int64_t entry,
+void add_entry(const MessageGradArgs& a, const GradRows& rows, std::int64_t row, std::int64_t entry,
                typename T::Accum* acc) {
   using Accum = typename T::Accum;
   const Layout& layout = a.layout;
-  const std::int64_t l_row = Op::uses_lhs ? row_at(a.lhs.access, a.entries, row, entry) : 0;
-  const std::int64_t r_row = Op::uses_rhs ? row_at(a.rhs.access, a.entries, row, entry) : 0;
-  const std::int64_t g_row = row_at(a.grad.access, a.entries, row, entry);
+  const std::int64_t l_row = Op::uses_lhs ? rows.lhs.at(row, entry) : 0;
+  const std::int64_t r_row = Op::uses_rhs ? rows.rhs.at(row, entry) : 0;
+  const std::int64_t g_row = rows.grad.at(row, entry);
   const std::int64_t edge = a.arg != nullptr ? row_at(a.edge, a.entries, row, entry) : 0;
   const auto scale = entry_scale<Accum>(a, g_row, kOfLhs ? r_row : l_row);
   const bool scaled = a.grad_scale != nullptr || a.other_scale != nullptr;
-  constexpr Derivative kReads = kOfLhs ? Op::lhs_derivative : Op::rhs_derivative;
   const std::int64_t own_step = kOfLhs ? layout.lhs_step : layout.rhs_step;
   for (std::int64_t g = 0; g < layout.num_groups; ++g) {
     const std::int64_t l = offset_of(layout.lhs_offset, g, layout.inner, layout.lhs_step);
@@ -127,10 +167,10 @@ void add_entry(const MessageGradArgs& a, std::int64_t row, std::int64_t entry,
         if constexpr (Op::kind != BinaryOp::kDot) message = message_at<V, T, Op>(a, l_at, r_at, f);
         grad = grad * product_of_others(a, message, g_at, layout.out_step, left);
       }
-      if constexpr (kReads.reads_lhs) {
+      if constexpr (kReads<Op, kOfLhs>.reads_lhs) {
         x = load_operand<V, T>(a.lhs, l_at + f * layout.lhs_step, layout.lhs_step, left);
       }
-      if constexpr (kReads.reads_rhs) {
+      if constexpr (kReads<Op, kOfLhs>.reads_rhs) {
         y = load_operand<V, T>(a.rhs, r_at + f * layout.rhs_step, layout.rhs_step, left);
       }
       V part = kOfLhs ? Op::grad_lhs(grad, x, y) : Op::grad_rhs(grad, x, y);
@@ -173,14 +213,17 @@ void store_row(const MessageGradArgs& a, const typename T::Accum* acc, std::int6
 
 template <class V, class T, class Op, bool kOfLhs>
 void message_grad_range(const MessageGradArgs& a) {
+  const GradRows rows(a);
+  const std::int64_t ahead = look_ahead_distance<V, T>(a);
   const std::int64_t length = kOfLhs ? a.lhs.length : a.rhs.length;
   auto* total = static_cast<typename T::Accum*>(a.scratch);
   for (std::int64_t row = a.row_begin; row < a.row_end; ++row) {
     const EntryRange range = entries_of(a.entries, row);
     if (a.per_entry) {
       for (std::int64_t entry = range.begin; entry < range.end; ++entry) {
+        look_ahead<V, T, Op, kOfLhs>(a, rows, row, entry + ahead);
         clear<V, T>(total, length);
-        add_entry<V, T, Op, kOfLhs>(a, row, entry, total);
+        add_entry<V, T, Op, kOfLhs>(a, rows, row, entry, total);
         store_row<V, T>(a, total, id_at(a.entries.second, entry), length);
       }
       continue;
@@ -192,7 +235,8 @@ void message_grad_range(const MessageGradArgs& a) {
       const EntryRange apart = entries_apart(range, begin);
       if (part != total) clear<V, T>(part, length);
       for (std::int64_t entry = apart.begin; entry < apart.end; ++entry) {
-        add_entry<V, T, Op, kOfLhs>(a, row, entry, part);
+        look_ahead<V, T, Op, kOfLhs>(a, rows, row, entry + ahead);
+        add_entry<V, T, Op, kOfLhs>(a, rows, row, entry, part);
       }
       if (part != total) add_rows<V, T>(part, total, length);
     }
@@ -207,7 +251,15 @@ void compute(const MessageGradArgs& a) {
     chosen_grad_rows<V, T>(a, chosen);
     return;
   }
+  EntryGrad alone{};
+  const bool is_alone = as_entry_grad<V, T>(a, alone);
   detail::visit(BinaryOps{}, a.op, [&]<class Op>() {
+    if constexpr (Op::kind != BinaryOp::kDot) {
+      if (is_alone) {
+        return a.of_lhs ? entry_grad_rows<V, T, Op, true>(a, alone)
+                        : entry_grad_rows<V, T, Op, false>(a, alone);
+      }
+    }
     a.of_lhs ? message_grad_range<V, T, Op, true>(a) : message_grad_range<V, T, Op, false>(a);
   });
 }
