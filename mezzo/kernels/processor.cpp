@@ -57,7 +57,9 @@ std::string_view missing_avx512_bf16() {
 }
 
 bool has_fast_bfloat16_products() {
-  return has_amx_bf16() || (missing_avx512_bf16().empty() && !is_intel());
+  // cpuid takes microseconds in a virtual machine.
+  static const bool fast = has_amx_bf16() || (missing_avx512_bf16().empty() && !is_intel());
+  return fast;
 }
 
 bool has_fast_float16_products() {
