@@ -64,13 +64,14 @@ struct RowsProductArgs {
   return kDenseBlockRows * (kDenseSlice + tile);
 }
 
-/// sum = a^T b, for a [rows, heights] and b [rows, columns]; 0 if rows = 0.
+/// sum = a^T b, or with `add` sum += a^T b, for a [rows, heights] and b [rows, columns].
 struct TransposedProductArgs {
   using DTypes = DenseDTypes;
   DType dtype = DType::kBFloat16;
   DenseRows a, b;
   float* sum = nullptr;  ///< [heights, columns]
   std::int64_t sum_stride = 0;
+  bool add = false;
   float* scratch = nullptr;  ///< transposed_product_scratch() numbers
 };
 

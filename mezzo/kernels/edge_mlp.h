@@ -25,6 +25,15 @@ struct AddRowsArgs {
   void* out = nullptr;  ///< may be the first term's rows, unless that has ids
 };
 
+/// The gradient of relu: grad where its result x is positive (or NaN), else 0.
+struct ReluGradArgs {
+  DType dtype = DType::kFloat32;
+  std::int64_t count = 0, length = 0;
+  const void *x = nullptr, *grad = nullptr;
+  void* out = nullptr;   ///< may be `grad`
+  void* sums = nullptr;  ///< accumulator type [length]: the sums over rows are added; or null
+};
+
 /// out[i] = residual[i] + the layer normalization of x[i].
 struct NormalizeRowsArgs {
   DType dtype = DType::kFloat32;

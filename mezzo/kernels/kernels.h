@@ -36,8 +36,8 @@ std::tuple<Entry<Args>...> table_of(TypeList<Args...>);
 /// The kernels of the CPU.
 using CpuKernelList = decltype(joined(
     KernelList{}, TypeList<UniformDraws<std::int32_t>, UniformDraws<std::int64_t>, PackArgs,
-                           RowsProductArgs, TransposedProductArgs, AddRowsArgs, NormalizeRowsArgs,
-                           NormalizeRowsGradArgs, ScatterRowsArgs>{}));
+                           RowsProductArgs, TransposedProductArgs, AddRowsArgs, ReluGradArgs,
+                           NormalizeRowsArgs, NormalizeRowsGradArgs, ScatterRowsArgs>{}));
 
 /// The kernels of CUDA.
 using CudaKernelList =

@@ -1,8 +1,10 @@
 // Dense products by every backend, compared with the definition in float64: small
 // whole numbers, so that sums are exact; sizes around those of blocks; guarded memory.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -131,15 +133,18 @@ std::vector<float> product(const CpuBackend& backend, DType dtype, const Matrix&
   return float32;
 }
 
+/// a^T b, added to `start` in every element if there is one.
 std::vector<float> transposed(const CpuBackend& backend, DType dtype, const Matrix& a,
-                              const Matrix& b) {
+                              const Matrix& b, std::optional<float> start = {}) {
   GuardedBytes sum = nans(a.columns * b.columns);
+  if (start) std::fill_n(reinterpret_cast<float*>(sum.data()), a.columns * b.columns, *start);
   GuardedBytes scratch = nans(transposed_product_scratch(a.columns, b.columns));
   backend.run(TransposedProductArgs{.dtype = dtype,
                                     .a = a.view(),
                                     .b = b.view(),
                                     .sum = reinterpret_cast<float*>(sum.data()),
                                     .sum_stride = b.columns,
+                                    .add = start.has_value(),
                                     .scratch = reinterpret_cast<float*>(scratch.data())});
   const auto* numbers = reinterpret_cast<const float*>(sum.data());
   return {numbers, numbers + a.columns * b.columns};
@@ -283,11 +288,14 @@ TEST(DenseRows, transposed_are_multiplied_and_not_rounded) {
       const Matrix a = small_matrix(backend, dtype, rows, heights, 7);
       const Matrix b = small_matrix(backend, dtype, rows, columns, 8);
       const auto sums = transposed(backend, dtype, a, b);
+      const auto added = transposed(backend, dtype, a, b, 3.0F);
       for (std::int64_t h = 0; h < heights; ++h) {
         for (std::int64_t c = 0; c < columns; ++c) {
           double sum = 0;
           for (std::int64_t r = 0; r < rows; ++r) sum += a.at(r, h) * b.at(r, c);
-          ASSERT_EQ(sums[static_cast<std::size_t>(h * columns + c)], sum) << h << ", " << c;
+          const auto i = static_cast<std::size_t>(h * columns + c);
+          ASSERT_EQ(sums[i], sum) << h << ", " << c;
+          ASSERT_EQ(added[i], sum + 3) << h << ", " << c;
         }
       }
     }

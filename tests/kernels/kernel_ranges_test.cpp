@@ -307,6 +307,7 @@ void check_message_grad(const Kernels& backend, Draw& draw, BinaryOp op, bool of
                                        element_size(dtype, /*is_accum=*/true));
                   MessageGradArgs part = with_rows(args, begin, end);
                   part.out = result.bytes.data();
+                  part.out_streams = streams(begin, end);
                   part.scratch = scratch.data();
                   backend.run(part);
                 });

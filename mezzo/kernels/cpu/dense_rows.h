@@ -272,7 +272,7 @@ class TransposedProduct {
         panels_(p.scratch + kDenseBlockOfSum * padded_) {}
 
   void run() const {
-    if (p_.a.rows == 0) clear();
+    if (p_.a.rows == 0 && !p_.add) clear();
     const auto* a = static_cast<const typename T::Storage*>(p_.a.data);
     for (std::int64_t row = 0; row < p_.a.rows; row += block_rows_) {
       for (std::int64_t r = 0; r < rows_from(row); ++r) {
@@ -314,7 +314,8 @@ class TransposedProduct {
       const float* panel = panels_ + c * b.rows;
       for (std::int64_t h = 0; h < heights; h += kTileRows<V>) {
         fetcher.step();
-        add_tile<V, kVectors>(FloatColumns{p_.scratch + h, padded_}, panel, b.rows, row > 0,
+        add_tile<V, kVectors>(FloatColumns{p_.scratch + h, padded_}, panel, b.rows,
+                              row > 0 || p_.add,
                               {p_.sum + h * p_.sum_stride + first + c, p_.sum_stride,
                                smaller(kTileRows<V>, heights - h), count});
       }

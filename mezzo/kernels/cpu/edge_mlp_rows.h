@@ -83,6 +83,24 @@ void compute(const AddRowsArgs& a) {
   }
 }
 
+template <class V, class T>
+void compute(const ReluGradArgs& a) {
+  using Storage = typename T::Storage;
+  auto* sums = static_cast<typename T::Accum*>(a.sums);
+  for (std::int64_t r = 0; r < a.count; ++r) {
+    const auto* x = static_cast<const Storage*>(a.x) + r * a.length;
+    const auto* upstream = static_cast<const Storage*>(a.grad) + r * a.length;
+    auto* out = static_cast<Storage*>(a.out) + r * a.length;
+    for_vectors<V>(a.length, [&](std::int64_t i, std::int64_t count) {
+      const V result = load_some<V, T>(x + i, count);
+      const auto passes = (V::zero() < result) | is_nan(result);
+      const V grad = select(passes, load_some<V, T>(upstream + i, count), V::zero());
+      store_some<V, T>(grad, out + i, count);
+      if (sums != nullptr) add_some<V>(grad, sums + i, count);
+    });
+  }
+}
+
 /// A row's mean and 1 / sqrt(variance + eps).
 template <class V>
 struct Normal {

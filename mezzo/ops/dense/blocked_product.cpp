@@ -16,18 +16,6 @@
 namespace mezzo::detail {
 namespace {
 
-/// float32 numbers of one thread.
-class Scratch {
- public:
-  explicit Scratch(std::int64_t count)
-      : memory_(c10::GetCPUAllocator()->allocate(static_cast<std::size_t>(count) * sizeof(float))) {
-  }
-  float* numbers() const { return static_cast<float*>(memory_.get()); }
-
- private:
-  c10::DataPtr memory_;
-};
-
 /// The least work for a thread: multiplications, and conversions to and from float32.
 constexpr std::int64_t kMinMultiplications = 1 << 17, kMinConversions = 1 << 14;
 
@@ -113,27 +101,16 @@ struct Tiling {
   }
 };
 
-/// A range of rows or of columns.
-struct Range {
-  std::int64_t begin, end;
-  std::int64_t count() const { return end - begin; }
-};
-
 /// x times a factor. Threads share ranges of rows or columns; ranges of columns begin at multiples
 /// of kDensePadding.
-class BlockedProduct {
+class ThreadedProduct {
  public:
-  BlockedProduct(const at::Tensor& x, const at::Tensor& factor,
-                 const std::optional<at::Tensor>& bias)
+  ThreadedProduct(const at::Tensor& x, const at::Tensor& factor,
+                  const std::optional<at::Tensor>& bias)
       : x_(with_dense_rows(x)),
-        transposed_(factor.stride(1) != 1 && factor.stride(0) == 1),
-        factor_(transposed_ ? factor.t() : with_dense_rows(factor)),
-        depth_(factor.size(0)),
-        columns_(factor.size(1)),
-        dtype_(dense_dtype(x)),
-        panels_(depth_ * kernels::dense_padded(columns_)),
-        bias_(bias ? padded_bias(*bias) : Scratch(0)),
-        has_bias_(bias.has_value()),
+        factor_(factor, bias),
+        depth_(factor_.depth()),
+        columns_(factor_.columns()),
         out_(at::empty({x.size(0), columns_}, x.options())),
         out_data_(static_cast<char*>(out_.mutable_data_ptr())) {}
 
@@ -147,13 +124,14 @@ class BlockedProduct {
       at::parallel_for(0, panels, std::min(pack_grain, grain),
                        [&](std::int64_t begin, std::int64_t end) {
                          const Range columns = columns_of(begin, end);
-                         pack(columns);
+                         factor_.pack(columns);
                          multiply({0, x_.size(0)}, columns);
                        });
       return out_;
     }
-    at::parallel_for(0, panels, pack_grain,
-                     [&](std::int64_t begin, std::int64_t end) { pack(columns_of(begin, end)); });
+    at::parallel_for(0, panels, pack_grain, [&](std::int64_t begin, std::int64_t end) {
+      factor_.pack(columns_of(begin, end));
+    });
     at::parallel_for(0, x_.size(0), grain_of(kMinMultiplications, depth_ * columns_),
                      [&](std::int64_t begin, std::int64_t end) {
                        multiply({begin, end}, {0, columns_});
@@ -178,47 +156,63 @@ class BlockedProduct {
             std::min(columns_, last_panel * kernels::kDensePadding)};
   }
 
-  void pack(Range columns) const {
-    const kernels::DenseRows from =
-        transposed_ ? block_of(factor_, columns.begin, columns.count(), 0, depth_)
-                    : block_of(factor_, 0, depth_, columns.begin, columns.count());
-    kernels::cpu_backend().run(kernels::PackArgs{.dtype = dtype_,
-                                                 .from = from,
-                                                 .transposed = transposed_,
-                                                 .to = panels_.numbers() + columns.begin * depth_});
-  }
-
   void multiply(Range rows, Range columns) const {
     const Scratch scratch(kernels::rows_product_scratch(columns.count()));
     const std::int64_t offset = rows.begin * columns_ + columns.begin;
-    kernels::cpu_backend().run(kernels::RowsProductArgs{
-        .dtype = dtype_,
-        .x = block_of(x_, rows.begin, rows.count(), 0, depth_),
-        .panels = panels_.numbers() + columns.begin * depth_,
-        .bias = has_bias_ ? bias_.numbers() + columns.begin : nullptr,
-        .columns = columns.count(),
-        .out = out_data_ + offset * static_cast<std::int64_t>(out_.element_size()),
-        .out_stride = columns_,
-        .scratch = scratch.numbers()});
+    factor_.multiply(block_of(x_, rows.begin, rows.count(), 0, depth_), columns,
+                     out_data_ + offset * static_cast<std::int64_t>(out_.element_size()), columns_,
+                     scratch.numbers());
   }
 
   at::Tensor x_;
-  bool transposed_;  ///< the rows of factor_ are the columns of the factor
-  at::Tensor factor_;
+  PackedFactor factor_;
   std::int64_t depth_, columns_;
-  DType dtype_;
-  Scratch panels_, bias_;
-  bool has_bias_;
   at::Tensor out_;
   char* out_data_;
 };
 
 }  // namespace
 
+Scratch::Scratch(std::int64_t count)
+    : memory_(c10::GetCPUAllocator()->allocate(static_cast<std::size_t>(count) * sizeof(float))) {}
+
+PackedFactor::PackedFactor(const at::Tensor& factor, const std::optional<at::Tensor>& bias)
+    : transposed_(factor.stride(1) != 1 && factor.stride(0) == 1),
+      factor_(transposed_ ? factor.t() : with_dense_rows(factor)),
+      depth_(factor.size(0)),
+      columns_(factor.size(1)),
+      dtype_(dense_dtype(factor)),
+      panels_(depth_ * kernels::dense_padded(columns_)),
+      bias_(bias ? padded_bias(*bias) : Scratch(0)),
+      has_bias_(bias.has_value()) {}
+
+void PackedFactor::pack(Range columns) const {
+  const kernels::DenseRows from =
+      transposed_ ? block_of(factor_, columns.begin, columns.count(), 0, depth_)
+                  : block_of(factor_, 0, depth_, columns.begin, columns.count());
+  kernels::cpu_backend().run(kernels::PackArgs{.dtype = dtype_,
+                                               .from = from,
+                                               .transposed = transposed_,
+                                               .to = panels_.numbers() + columns.begin * depth_});
+}
+
+void PackedFactor::multiply(const kernels::DenseRows& x, Range columns, void* out,
+                            std::int64_t out_stride, float* scratch) const {
+  kernels::cpu_backend().run(
+      kernels::RowsProductArgs{.dtype = dtype_,
+                               .x = x,
+                               .panels = panels_.numbers() + columns.begin * depth_,
+                               .bias = has_bias_ ? bias_.numbers() + columns.begin : nullptr,
+                               .columns = columns.count(),
+                               .out = out,
+                               .out_stride = out_stride,
+                               .scratch = scratch});
+}
+
 at::Tensor blocked_product(const at::Tensor& x, const at::Tensor& factor,
                            const std::optional<at::Tensor>& bias) {
   check_one_dtype(x, factor);
-  return BlockedProduct(x, factor, bias).run();
+  return ThreadedProduct(x, factor, bias).run();
 }
 
 at::Tensor blocked_transposed_product(const at::Tensor& a, const at::Tensor& b) {

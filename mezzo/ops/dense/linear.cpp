@@ -61,21 +61,17 @@ bool mkl_misses_avx512() {
   return misses;
 }
 
-/// The product for rows of this dtype and for this number of multiplications. Never measured, so
-/// that equal processors give equal bits.
-template <class Device>
-Product product_for(at::ScalarType type, std::int64_t multiplications);
-
-template <>
-Product product_for<OnCpu>(at::ScalarType type, std::int64_t multiplications) {
+/// The product for rows of this dtype and for this number of multiplications. blocks_float32:
+/// whether float32 rows take the blocked one unless a variable decides. Never measured, so that
+/// equal processors give equal bits.
+Product cpu_product(at::ScalarType type, std::int64_t multiplications, bool blocks_float32) {
   using Float32Names = TypeList<LibtorchProduct, BlockedProduct>;
   using SixteenBitNames = TypeList<NativeProduct, ProductInFloat32>;
   if (BatchInvariant::is_enabled() && type != at::kDouble) return Product::kBlocked;
   if (type == at::kFloat) {
     static const auto forced = parse_variable(Float32Names{}, "MEZZO_FLOAT32_LINEAR");
     if (forced) return *forced;
-    const bool blocked = mkl_misses_avx512() && multiplications >= kMinBlockedFloat32;
-    return blocked ? Product::kBlocked : Product::kLibtorch;
+    return blocks_float32 ? Product::kBlocked : Product::kLibtorch;
   }
   if (!is_16_bit(type)) return Product::kLibtorch;
   static const auto forced = parse_variable(SixteenBitNames{}, "MEZZO_LINEAR");
@@ -83,6 +79,16 @@ Product product_for<OnCpu>(at::ScalarType type, std::int64_t multiplications) {
   const bool fast = type == at::kBFloat16 ? kernels::has_fast_bfloat16_products()
                                           : kernels::has_fast_float16_products();
   return fast && multiplications >= kMinNative16Bits ? Product::kLibtorch : Product::kBlocked;
+}
+
+/// The product for this number of multiplications.
+template <class Device>
+Product product_for(at::ScalarType type, std::int64_t multiplications);
+
+template <>
+Product product_for<OnCpu>(at::ScalarType type, std::int64_t multiplications) {
+  const bool blocks_float32 = mkl_misses_avx512() && multiplications >= kMinBlockedFloat32;
+  return cpu_product(type, multiplications, blocks_float32);
 }
 
 template <>
@@ -235,6 +241,12 @@ at::Tensor dense_product(const at::Tensor& x, const at::Tensor& weight, const Op
 
 at::Tensor transposed_product(const at::Tensor& a, const at::Tensor& b) {
   return dispatch(TransposedProduct{a, b});
+}
+
+bool multiplies_blocks(at::ScalarType type, std::int64_t multiplications) {
+  // A block's float32 product is small: MKL packs the weight each time.
+  const bool blocks_float32 = kernels::missing_avx2().empty();
+  return cpu_product(type, multiplications, blocks_float32) == Product::kBlocked;
 }
 
 }  // namespace mezzo::detail

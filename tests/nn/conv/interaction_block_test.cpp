@@ -1,9 +1,11 @@
 #include "mezzo/nn/conv/interaction_block.h"
 
+#include <optional>
 #include <set>
 
 #include "mezzo/amp/autocast/autocast.h"
 #include "mezzo/ops/dense/edge_mlp.h"
+#include "mezzo/runtime/batch_invariant.h"
 #include "mezzo/runtime/memory.h"
 
 #include "support/errors.h"
@@ -181,22 +183,26 @@ mezzo::detail::EdgeMlpInputs inputs_of(const Topology& g, std::int64_t hidden,
 TEST(InteractionBlock, edges_have_the_same_bits_on_any_number_of_threads) {
   const Topology g = random_topology(500, 400, 60'000, 20);
   for (const DTypeInfo& dtype : dtypes()) {
-    SCOPED_TRACE(dtype.name);
     const auto in = inputs_of(g, 40, 33, dtype.scalar);
-    Rows alone;
-    for (const int threads : {1, 2, 3}) {
-      const ThreadCount count(threads);
-      const auto [edge, sum] = mezzo::detail::edge_mlp(in);
-      Rows got = {edge.detach(), sum.detach()};
-      for (const at::Tensor& gradient : torch::autograd::grad(
-               {edge, sum},
-               {in.src, in.dst, in.edge, in.weight, *in.hidden_weight, *in.hidden_bias,
-                in.out_weight, in.out_bias, in.norm_weight, in.norm_bias},
-               {edge.detach(), sum.detach()})) {
-        got.push_back(gradient);
+    for (const bool invariant : {false, true}) {
+      SCOPED_TRACE(testing::Message() << dtype.name << (invariant ? ", BatchInvariant" : ""));
+      std::optional<BatchInvariant> scope;
+      if (invariant) scope.emplace();
+      Rows alone;
+      for (const int threads : {1, 2, 3}) {
+        const ThreadCount count(threads);
+        const auto [edge, sum] = mezzo::detail::edge_mlp(in);
+        Rows got = {edge.detach(), sum.detach()};
+        for (const at::Tensor& gradient : torch::autograd::grad(
+                 {edge, sum},
+                 {in.src, in.dst, in.edge, in.weight, *in.hidden_weight, *in.hidden_bias,
+                  in.out_weight, in.out_bias, in.norm_weight, in.norm_bias},
+                 {edge.detach(), sum.detach()})) {
+          got.push_back(gradient);
+        }
+        if (alone.empty()) alone = got;
+        for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], alone[i])) << i;
       }
-      if (alone.empty()) alone = got;
-      for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], alone[i])) << i;
     }
   }
 }
