@@ -142,6 +142,23 @@ TEST(TaskCommands, take_batches_of_each_target) {
                        with_fanout);
 }
 
+TEST(TaskCommands, labels_of_graphs_have_a_model_of_their_own_unless_it_is_given) {
+  const test::TempFolder folder;
+  const std::string paths = write_paths(folder, LabelKind::kClass);
+  const auto model_of = [&](const std::string& target, const Words& options) {
+    const Words words = {"--dataset", paths, "--task", target + "-class", "--epochs", "1"};
+    const json trained = report_of(folder, with(with({"train"}, words), options));
+    const json compared =
+        report_of(folder, with(with({"compare", "--precisions", "fp32"}, words), options));
+    EXPECT_EQ(trained["model"], compared["results"][0]["model"]);
+    return trained["model"].get<std::string>();
+  };
+  EXPECT_EQ(model_of("graph", {}), "gin");
+  EXPECT_EQ(model_of("graph", {"--model", "sage"}), "sage");
+  EXPECT_EQ(model_of("graph", {"--recipe", "planetoid"}), "gcn");
+  EXPECT_EQ(model_of("node", {}), "gcn");
+}
+
 TEST(TaskCommands, options_that_the_data_contradict_are_the_first_line) {
   const test::TempFolder folder;
   const std::string rings = test::write_rings(folder);

@@ -38,7 +38,7 @@ void add_compared(OptionParser& app, CompareArguments& compare) {
           [&compare](const std::string& text) {
             compare.model = parse(nn::ModelKinds{}, "--model", text);
           },
-          "Model: " + detail::names(nn::ModelKinds{}), "gcn")
+          "Model: " + detail::names(nn::ModelKinds{}), "recipe")
       .list(
           "--models", "NAME,...",
           [&compare](const std::vector<std::string>& words) {
@@ -133,7 +133,8 @@ int compare_command(const Arguments& arguments) {
 
   MEZZO_CHECK(!compare.model || compare.models.empty(),
               "--model and --models: expected only one of them");
-  if (compare.models.empty()) compare.models = {compare.model.value_or(nn::ModelKind::kGcn)};
+  const bool is_list = !compare.models.empty();
+  if (!is_list) compare.models = {compare.model.value_or(nn::ModelKind::kGcn)};
   finish(app, run);
   for (const nn::ModelKind model : compare.models) {
     for (const amp::Precision precision : compare.precisions) {
@@ -141,6 +142,7 @@ int compare_command(const Arguments& arguments) {
     }
   }
   const Dataset dataset = load(run.data);
+  if (!is_list) choose_model(app, run.recipe, dataset, compare.models.front());
   const std::vector<ComparisonRow> rows = train_rows(app, dataset, compare);
 
   std::cout << format_comparison(rows) << std::flush;

@@ -58,6 +58,7 @@ int doctor_command(const Arguments& arguments) {
   finish(app, run);
   check_options(run.options);
   const Dataset dataset = load(run.data);
+  choose_model(app, run.recipe, dataset, run.options.model);
   doctor.training = with_recipe(app, run, dataset, run.options);
   doctor.training.epochs = TrainOptions().epochs;  // the doctor runs --steps
   doctor.training.patience = std::nullopt;

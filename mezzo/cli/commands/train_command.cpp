@@ -149,6 +149,7 @@ void choose_options(const dist::ProcessGroup& group, const OptionParser& app,
   TrainOptions& options = run.options;
   if (!options.resume.empty()) return;
   if (options.init.empty()) {
+    choose_model(app, run.recipe, dataset, options.model);
     take_recipe(group, with_recipe(app, run, dataset, options), options);
   } else {
     const std::string config = group.rank() == 0 ? read_config(options.init) : "";
@@ -164,7 +165,8 @@ void print_recipe(const dist::ProcessGroup& group, const Dataset& dataset,
   const bool has_facts = options.init.empty() && run.recipe == RecipeKind::kAuto;
   const std::string facts =
       has_facts ? fmt::format(" ({})", to_string(recipe_facts(dataset, options.split_index))) : "";
-  std::cerr << fmt::format("recipe{}: {} --precision {}\n", facts, recipe_flags(options),
+  std::cerr << fmt::format("recipe{}: --model {} {} --precision {}\n", facts,
+                           nn::to_string(options.model), recipe_flags(options),
                            amp::to_string(options.precision));
 }
 

@@ -145,6 +145,7 @@ int tune_command(const Arguments& arguments) {
   tuning.fixed = given_options(app);
   if (!run.precision) std::erase(tuning.fixed, "precision");  // auto
   const Dataset dataset = load(run.data);
+  choose_model(app, run.recipe, dataset, tuning.training.model);
   const TuneResult result = tune_with_progress(dataset, run, tuning, output);
   std::vector<TrainReport> reports;
   page::Confusion confusion;

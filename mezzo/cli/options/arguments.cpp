@@ -80,8 +80,8 @@ void add_field(OptionGroup group, const fields::Field<Options, T>& field, Target
     if constexpr (std::is_same_v<T, Value> && !std::is_same_v<T, LossScale>) {
       default_text = fields::to_text(initial);
     }
-    group.value(flag, kTypeName<Value>, set, help,
-                field.rules.in_recipe ? kByRecipe : default_text);
+    const bool by_recipe = field.rules.in_recipe || field.group == fields::Group::kModelKind;
+    group.value(flag, kTypeName<Value>, set, help, by_recipe ? kByRecipe : default_text);
   } else {
     const auto set = [=](const std::string& text) {
       options().*member = parse_number<Value>(flag, text);
@@ -224,6 +224,11 @@ TrainOptions with_recipe(const OptionParser& app, const RunArguments& run, const
   // Who asks for a number of epochs gets them all.
   if (app.given("--epochs") && !app.given("--patience")) options.patience = std::nullopt;
   return options;
+}
+
+void choose_model(const OptionParser& app, RecipeKind recipe, const Dataset& dataset,
+                  nn::ModelKind& model) {
+  if (recipe == RecipeKind::kAuto && !app.given("--model")) model = recommended_model(dataset);
 }
 
 std::vector<std::string> given_options(const OptionParser& app) {

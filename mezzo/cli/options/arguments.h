@@ -67,6 +67,9 @@ void copy_given(const OptionParser& app, const TrainOptions& by_hand, TrainOptio
 /// `by_hand`, which `app` has set, and run.recipe's values for the options that were not set.
 TrainOptions with_recipe(const OptionParser& app, const RunArguments& run, const Dataset& dataset,
                          const TrainOptions& by_hand);
+/// Sets the model that recipe auto has for the data, unless --model was given.
+void choose_model(const OptionParser& app, RecipeKind recipe, const Dataset& dataset,
+                  nn::ModelKind& model);
 /// The names, without dashes, of the options of training that were given by hand.
 std::vector<std::string> given_options(const OptionParser& app);
 /// Adds --json and --config.

@@ -77,6 +77,7 @@ void set_for_many_labels(TrainOptions& options, bool are_links) {
   options.weight_decay = 5e-5;
 }
 
+/// Also for labels of graphs, with any features.
 void set_for_few_features(TrainOptions& options) {
   // A mini-batch may have one row, which has no statistics.
   set_hidden(options, 64, options.sampling ? Normalization::kLayer : Normalization::kBatch);
@@ -91,6 +92,12 @@ bool has_validation_score(const Dataset& dataset, std::int64_t split_index) {
   const at::Tensor mask = dataset.split(split_index).val;
   if (dataset.target == TaskTarget::kLink) return mask.any().item<bool>();
   return is_defined(dataset.metric, dataset.labels, mask);
+}
+
+/// For data with few features. Models of graphs need less depth: the readout sees all nodes.
+std::int64_t deep_layers(const TrainOptions& options, TaskTarget target) {
+  if (options.model == ModelKind::kSgc) return 2;
+  return target == TaskTarget::kGraph ? 4 : 8;
 }
 
 /// Sets the options of the model to those of `before`.
@@ -135,24 +142,30 @@ RecipeFacts recipe_facts(const Dataset& dataset, std::int64_t split_index) {
 
 std::string to_string(const RecipeFacts& facts) {
   return fmt::format(
-      "{:.2g} % of the {}s to train on, {:.2g} edges a node, {} features, {:.2g} % not 0",
+      "{:.3g} % of the {}s to train on, {:.3g} edges a node, {} features, {:.3g} % not 0",
       100 * facts.train_share, name_of(TaskTargets{}, facts.target), facts.mean_degree,
       facts.num_features, 100 * facts.feature_density);
+}
+
+nn::ModelKind recommended_model(const Dataset& dataset) {
+  const bool weighted = dataset.edge_weights.defined();
+  if (dataset.target != TaskTarget::kGraph || weighted) return ModelKind::kGcn;
+  return dataset.edge_features.defined() ? ModelKind::kGine : ModelKind::kGin;
 }
 
 TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
                                  std::optional<std::int64_t> layers) {
   const TrainOptions before = options;
   const RecipeFacts facts = recipe_facts(dataset, options.split_index);
-  const bool few_features = facts.num_features < kFewFeatures;
+  const bool deep = facts.num_features < kFewFeatures || facts.target == TaskTarget::kGraph;
   const bool few_labels = facts.train_share < kFewLabels;
   if (!layers) layers = sampled_layers(options);
-  options.layers = layers.value_or(few_features && options.model != ModelKind::kSgc ? 8 : 2);
+  options.layers = layers.value_or(deep ? deep_layers(options, facts.target) : 2);
   if (dataset.part && !layers) options.layers = std::min(options.layers, dataset.part->hops);
   options.attention_dropout = std::nullopt;
   options.skip = options.normalize_features = false;
   const bool sparse = facts.feature_density < kSparseFeatures && !dataset.is_mapped;
-  if (few_features) {
+  if (deep) {
     set_for_few_features(options);
   } else if (!few_labels) {
     set_for_many_labels(options, dataset.target == TaskTarget::kLink);

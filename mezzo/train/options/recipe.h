@@ -43,6 +43,10 @@ MEZZO_API RecipeFacts recipe_facts(const Dataset& dataset, std::int64_t split_in
 /// The facts in words, for a line of output.
 MEZZO_API std::string to_string(const RecipeFacts& facts);
 
+/// The model for the labels of the data: of graphs gine if the edges have features, else gin; gcn
+/// for others, and for graphs with edge weights, which only gcn and sage take.
+MEZZO_API nn::ModelKind recommended_model(const Dataset& dataset);
+
 /// `options` with those set that the automatic recipe chooses for the data set, the split and the
 /// model: layers, hidden, heads, dropout, attention_dropout, normalization, skip, epochs, patience,
 /// learning_rate, weight_decay and normalize_features. The other members stay; sampling has

@@ -105,6 +105,41 @@ TEST(Recipe, few_features_need_a_deeper_model) {
   EXPECT_EQ(options.normalization, Normalization::kBatch);
 }
 
+/// The data as a set of graphs of ten nodes each, which have the labels.
+Dataset graphs_of(const Shape& shape) {
+  Dataset data = dataset_of(shape);
+  data.src = data.dst.div(10, "floor") * 10 + data.src.remainder(10);
+  data.graph_offsets = at::arange(0, data.num_nodes + 1, 10);
+  data.target = TaskTarget::kGraph;
+  for (at::Tensor* column : {&data.labels, &data.train_masks, &data.val_masks, &data.test_masks}) {
+    *column = column->slice(0, 0, data.num_nodes / 10);
+  }
+  data.labels = at::arange(data.num_graphs()).remainder(2);
+  data.val_masks = at::arange(data.num_graphs()).ge(80).unsqueeze(1);
+  data.validate();
+  return data;
+}
+
+TEST(Recipe, labels_of_graphs_have_gin_or_gine_of_four_layers_whatever_the_features) {
+  for (const Shape& shape : {Shape{}, Shape{.features = 7}}) {
+    Dataset data = graphs_of(shape);
+    EXPECT_EQ(recommended_model(data), ModelKind::kGine);
+    TrainOptions options;
+    options.model = ModelKind::kGine;
+    options = recommended_options(data, options);
+    EXPECT_EQ(options.layers, 4);
+    EXPECT_TRUE(options.skip);
+    EXPECT_EQ(options.normalization, Normalization::kBatch);
+    options.epochs = 1;
+    EXPECT_NO_THROW(train(data, options));
+    data.edge_features.reset();
+    EXPECT_EQ(recommended_model(data), ModelKind::kGin);
+    data.edge_weights = at::ones({data.num_edges()});
+    EXPECT_EQ(recommended_model(data), ModelKind::kGcn);
+  }
+  EXPECT_EQ(recommended_model(dataset_of({})), ModelKind::kGcn);
+}
+
 TEST(Recipe, the_width_of_gat_is_shared_by_its_heads) {
   const TrainOptions options = recommended({.training = 500}, ModelKind::kGat);
   EXPECT_EQ(*options.hidden * *options.heads, 128);
