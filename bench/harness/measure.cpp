@@ -52,21 +52,24 @@ std::string no_memory(std::int64_t needed, std::int64_t available) {
                      format_bytes(available));
 }
 
-double error_of(const at::Tensor& got, const Expected& expected) {
+double error_of(const at::Tensor& got, const Expected& expected, bool has_jumps) {
   if (expected.value.numel() == 0) return 0;
   const std::int64_t rows = got.size(0);
   const at::Tensor taken = got.detach().reshape({rows, -1}).slice(0, 0, rows, expected.stride);
   const at::Tensor value = expected.value.reshape({expected.value.size(0), -1});
-  const double difference = (taken.to(at::kFloat) - value).abs_().max().item<double>();
+  const at::Tensor differences = (taken.to(at::kFloat) - value).abs_();
+  const double difference =
+      (has_jumps ? differences.square_().mean(at::kDouble).sqrt_() : differences.max())
+          .item<double>();
   const double largest = std::max(value.max().item<double>(), -value.min().item<double>());
   return largest > 0 ? difference / largest : difference;
 }
 
-double error_of(const Tensors& results, const std::vector<Expected>& expected) {
+double error_of(const Tensors& results, const std::vector<Expected>& expected, bool has_jumps) {
   MEZZO_DCHECK(results.size() == expected.size());
   double worst = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const double error = error_of(results[i], expected[i]);
+    const double error = error_of(results[i], expected[i], has_jumps);
     if (std::isnan(error)) return error;
     worst = std::max(worst, error);
   }
@@ -87,7 +90,7 @@ void check(const Candidate& candidate, Tensors results, const std::string& work,
     truth.error = allowed;
     return;
   }
-  measured.error = error_of(results, truth.results);
+  measured.error = error_of(results, truth.results, truth.rounding.jumps > 0);
   if (candidate.is_mezzo && !(measured.error <= allowed + truth.error)) {
     mezzo::detail::raise<LogicError>(
         "bench: {}: {} is wrong by {:.2g} of the largest element; rounding explains {:.2g}", work,

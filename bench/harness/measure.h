@@ -59,9 +59,9 @@ struct Rounding {
   /// an epsilon each, on terms that may be some times larger than the largest result.
   double steps = 4;
   double terms = 1 << 17;  ///< added up in float32 for an element, at most
-  /// Multiples of sqrt(epsilon) of the storage type, for discontinuous gradients (a leaky ReLU at
-  /// 0): the number of terms that change sides grows with epsilon, but their effect does not
-  /// shrink.
+  /// For discontinuous gradients (a ReLU at 0). A share of the elements that grows with epsilon of
+  /// the storage type changes sides, each by up to the largest element, so the error is the root of
+  /// the mean square instead of the largest one, and its bound has this multiple of sqrt(epsilon).
   double jumps = 0;
 };
 
