@@ -25,6 +25,7 @@ enum class PickleName : std::uint8_t {
   kBytes,
   kEncode,
   kRebuildTensor,
+  kRestoreType,
   kBoolStorage,
   kByteStorage,
   kCharStorage,
@@ -32,6 +33,7 @@ enum class PickleName : std::uint8_t {
   kIntStorage,
   kLongStorage,
   kHalfStorage,
+  kBFloat16Storage,
   kFloatStorage,
   kDoubleStorage,
 };
@@ -177,6 +179,7 @@ class PickleMachine {
   std::deque<PickleArray> arrays_;
   std::deque<PickleCsr> matrices_;
   std::deque<PickleStorage> storages_;
+  std::map<std::string_view, const PickleStorage*> first_storages_;  // by key
   std::deque<PickleTensor> tensors_;
 };
 

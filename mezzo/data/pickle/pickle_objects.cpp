@@ -1,6 +1,4 @@
 // The objects that a pickle may build.
-#include <algorithm>
-
 #include "mezzo/core/error.h"
 #include "mezzo/data/pickle/pickle_machine.h"
 
@@ -24,6 +22,7 @@ constexpr KnownName kKnownNames[] = {
     {"__builtin__", "bytes", PickleName::kBytes},
     {"_codecs", "encode", PickleName::kEncode},
     {"torch._utils", "_rebuild_tensor_v2", PickleName::kRebuildTensor},
+    {"torch.jit._pickle", "restore_type_tag", PickleName::kRestoreType},
     {"torch", "BoolStorage", PickleName::kBoolStorage},
     {"torch", "ByteStorage", PickleName::kByteStorage},
     {"torch", "CharStorage", PickleName::kCharStorage},
@@ -31,6 +30,7 @@ constexpr KnownName kKnownNames[] = {
     {"torch", "IntStorage", PickleName::kIntStorage},
     {"torch", "LongStorage", PickleName::kLongStorage},
     {"torch", "HalfStorage", PickleName::kHalfStorage},
+    {"torch", "BFloat16Storage", PickleName::kBFloat16Storage},
     {"torch", "FloatStorage", PickleName::kFloatStorage},
     {"torch", "DoubleStorage", PickleName::kDoubleStorage},
 };
@@ -90,6 +90,8 @@ void PickleMachine::reduce() {
     push(std::string_view());
   } else if (function == PickleName::kRebuildTensor) {
     push_tensor(arguments);
+  } else if (function == PickleName::kRestoreType && arguments.size() == 2) {
+    push(arguments[0]);  // a container, and its type in C++
   } else {
     fault("a call that is neither of an array, a tensor, a dtype, bytes nor a dict");
   }
@@ -101,16 +103,17 @@ void PickleMachine::push_storage() {
   if (parts.size() < kFewestParts || parts[0] != PickleValue(std::string_view("storage"))) {
     fault("expected the type, key, place and size of a storage");
   }
-  push(&storages_.emplace_back(
+  PickleStorage& storage = storages_.emplace_back(
       PickleStorage{.type = expect<PickleName>(parts[1], "the type of a storage"),
                     .key = expect<std::string_view>(parts[2], "the key of a storage"),
-                    .numel = expect<std::int64_t>(parts[4], "the size of a storage")}));
+                    .numel = expect<std::int64_t>(parts[4], "the size of a storage")});
+  first_storages_.emplace(storage.key, &storage);
+  push(&storage);
 }
 
 const PickleStorage* PickleMachine::storage(std::string_view key) const {
-  const auto match = std::find_if(storages_.begin(), storages_.end(),
-                                  [key](const PickleStorage& one) { return one.key == key; });
-  return match == storages_.end() ? nullptr : &*match;
+  const auto match = first_storages_.find(key);
+  return match == first_storages_.end() ? nullptr : match->second;
 }
 
 void PickleMachine::push_tensor(const std::vector<PickleValue>& arguments) {
@@ -143,6 +146,9 @@ void PickleMachine::build() {
   } else if (auto* const* matrix = std::get_if<PickleCsr*>(&target)) {
     if ((*matrix)->attributes != nullptr) fault("a matrix is built twice");
     (*matrix)->attributes = expect<PickleDict*>(state, "a dict of attributes");
+  } else if (std::holds_alternative<PickleDict*>(target)) {
+    // The attribute _metadata of a state dict, which has the versions of the modules.
+    expect<PickleDict*>(state, "a dict of attributes");
   } else {
     fault("a state for an object that has no state");
   }

@@ -17,7 +17,7 @@
 namespace mezzo::data {
 namespace {
 
-constexpr std::size_t kMostItems = 64, kMostDimensions = 2;
+constexpr std::size_t kMostItems = 64, kMostDimensions = 2;  // of data sets
 constexpr std::int64_t kMostNumbers = std::int64_t{1} << 48;
 /// The first pickle of the form before PyTorch 1.6, a magic number.
 constexpr std::string_view kLegacyStart("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.",
@@ -26,39 +26,79 @@ constexpr std::string_view kLegacyStart("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x
 struct StorageType {
   PickleName name;
   const char* descr;  // of numpy
+  at::ScalarType dtype;
 };
 
 constexpr StorageType kStorageTypes[] = {
-    {PickleName::kBoolStorage, "|b1"},  {PickleName::kByteStorage, "|u1"},
-    {PickleName::kCharStorage, "|i1"},  {PickleName::kShortStorage, "<i2"},
-    {PickleName::kIntStorage, "<i4"},   {PickleName::kLongStorage, "<i8"},
-    {PickleName::kHalfStorage, "<f2"},  {PickleName::kFloatStorage, "<f4"},
-    {PickleName::kDoubleStorage, "<f8"}};
+    {PickleName::kBoolStorage, "|b1", at::kBool},
+    {PickleName::kByteStorage, "|u1", at::kByte},
+    {PickleName::kCharStorage, "|i1", at::kChar},
+    {PickleName::kShortStorage, "<i2", at::kShort},
+    {PickleName::kIntStorage, "<i4", at::kInt},
+    {PickleName::kLongStorage, "<i8", at::kLong},
+    {PickleName::kHalfStorage, "<f2", at::kHalf},
+    {PickleName::kBFloat16Storage, "<i2", at::kBFloat16},  // numpy has none
+    {PickleName::kFloatStorage, "<f4", at::kFloat},
+    {PickleName::kDoubleStorage, "<f8", at::kDouble}};
 
-const char* descr_of(const PickleStorage& storage, const std::string& where) {
+const StorageType& type_of(const PickleStorage& storage, const std::string& where) {
   const auto* const type =
       std::find_if(std::begin(kStorageTypes), std::end(kStorageTypes),
                    [&](const StorageType& one) { return one.name == storage.type; });
   require(type != std::end(kStorageTypes), where, "a tensor of a dtype that is not read");
-  return type->descr;
+  return *type;
 }
 
 /// The bytes of a storage.
 using BytesOf = std::function<std::string(const PickleStorage& storage)>;
 
-/// A copy of the view, which must not repeat numbers: it could be much larger than the file.
-at::Tensor tensor_of(const PickleTensor& view, const BytesOf& bytes_of, const std::string& where) {
-  const PickleStorage& storage = *view.storage;
-  const std::int64_t limit = storage.numel;
+/// The storages of a file, each read once.
+class Storages {
+ public:
+  explicit Storages(BytesOf bytes_of) : bytes_of_(std::move(bytes_of)) {}
+
+  /// The view of its storage, which it must not exceed, nor repeat numbers: a copy could be much
+  /// larger than the file.
+  at::Tensor tensor_of(const PickleTensor& view, const std::string& where) {
+    check(view, where);
+    const at::Tensor flat = numbers_of(*view.storage, where);
+    const bool is_empty = std::count(view.sizes.begin(), view.sizes.end(), 0) != 0;
+    if (is_empty) return at::empty(view.sizes, flat.options());
+    return flat.as_strided(view.sizes, view.strides, view.offset);
+  }
+
+ private:
+  static void check(const PickleTensor& view, const std::string& where);
+
+  at::Tensor numbers_of(const PickleStorage& storage, const std::string& where) {
+    at::Tensor& numbers = numbers_[{storage.key, storage.type}];
+    if (!numbers.defined()) {
+      const StorageType& type = type_of(storage, where);
+      const at::Tensor items =
+          tensor_from_bytes(type.descr, {storage.numel}, ArrayOrder::kC, bytes_of_(storage), where);
+      numbers = items.view(type.dtype);
+    }
+    require(numbers.numel() == storage.numel, where, "a storage of {} and of {} numbers",
+            numbers.numel(), storage.numel);
+    return numbers;
+  }
+
+  BytesOf bytes_of_;
+  std::map<std::pair<std::string_view, PickleName>, at::Tensor> numbers_;
+};
+
+void Storages::check(const PickleTensor& view, const std::string& where) {
+  const std::int64_t limit = view.storage->numel;
   require(limit >= 0 && limit <= kMostNumbers && view.offset >= 0 && view.offset <= limit &&
-              view.sizes.size() == view.strides.size() && view.sizes.size() <= kMostDimensions,
+              view.sizes.size() == view.strides.size(),
           where, "a tensor with an offset of {} in {} numbers, {} sizes and {} strides",
           view.offset, limit, view.sizes.size(), view.strides.size());
-  std::int64_t count = 1, last = view.offset;
+  std::int64_t count = 1, extent = 1, last = view.offset;  // extent: of the sizes but zeros
   for (const std::int64_t size : view.sizes) {
-    require(size >= 0 && size <= kMostNumbers && (size == 0 || count <= limit / size), where,
-            "a tensor of size {} in a storage of {} numbers", size, limit);
+    require(size >= 0 && size <= kMostNumbers / extent && (size == 0 || count <= limit / size),
+            where, "a tensor of size {} in a storage of {} numbers", size, limit);
     count *= size;
+    extent *= std::max<std::int64_t>(size, 1);
   }
   for (std::size_t i = 0; count > 0 && i < view.sizes.size(); ++i) {
     const std::int64_t steps = view.sizes[i] - 1, stride = view.strides[i];
@@ -68,30 +108,32 @@ at::Tensor tensor_of(const PickleTensor& view, const BytesOf& bytes_of, const st
   }
   require(count == 0 || last < limit, where, "a tensor beyond the {} numbers of its storage",
           limit);
-  const at::Tensor flat = tensor_from_bytes(descr_of(storage, where), {limit}, ArrayOrder::kC,
-                                            bytes_of(storage), where);
-  if (count == 0) return at::empty(view.sizes, flat.options());
-  return flat.as_strided(view.sizes, view.strides, view.offset).clone(at::MemoryFormat::Contiguous);
 }
+
+using Tensors = std::map<std::string, at::Tensor>;
+/// Makes tensors of the value of a file.
+using Collect = std::function<Tensors(const PickleValue& value, Storages storages)>;
 
 /// Collects the numbers of a value.
 class Collector {
  public:
-  Collector(std::string where, BytesOf bytes_of)
-      : where_(std::move(where)), bytes_of_(std::move(bytes_of)) {}
+  Collector(std::string where, Storages storages)
+      : where_(std::move(where)), storages_(std::move(storages)) {}
 
   void add(const PickleValue& value, const std::string& name) {
     const std::string where = name.empty() ? where_ : where_ + ": " + name;
     if (const auto* const* dict = std::get_if<PickleDict*>(&value)) {
       add_items(**dict, name);
     } else if (const auto* const* tensor = std::get_if<PickleTensor*>(&value)) {
-      insert(name, tensor_of(**tensor, bytes_of_, where));
+      require((*tensor)->sizes.size() <= kMostDimensions, where, "a tensor of {} sizes",
+              (*tensor)->sizes.size());
+      insert(name, storages_.tensor_of(**tensor, where).contiguous());
     } else if (std::holds_alternative<PickleArray*>(value)) {
       insert(name, array_of(value, where));
     }
   }
 
-  std::map<std::string, at::Tensor> finish() {
+  Tensors finish() {
     require(!arrays_.empty(), where_, "no tensors or arrays of numbers");
     return std::move(arrays_);
   }
@@ -112,12 +154,30 @@ class Collector {
   }
 
   std::string where_;
-  BytesOf bytes_of_;
-  std::map<std::string, at::Tensor> arrays_;
+  Storages storages_;
+  Tensors arrays_;
   std::size_t num_items_ = 0;
 };
 
-std::map<std::string, at::Tensor> read_zip(const std::filesystem::path& path) {
+/// The tensors of a state dict.
+Tensors collect_state(const PickleValue& value, Storages storages, const std::string& where) {
+  constexpr auto kExpected = "expected what torch.save(model.state_dict(), path) writes";
+  const auto* const* const dict = std::get_if<PickleDict*>(&value);
+  require(dict != nullptr, where, "holds no dict: {}", kExpected);
+  Tensors tensors;
+  for (const auto& [key, item] : (*dict)->items) {
+    const auto* const name = std::get_if<std::string_view>(&key);
+    require(name != nullptr, where, "holds a dict whose keys are not strings: {}", kExpected);
+    const auto* const* const tensor = std::get_if<PickleTensor*>(&item);
+    require(tensor != nullptr, where, "holds no tensor under '{}': {}", *name, kExpected);
+    const std::string where_in_file = where + ": " + std::string(*name);
+    require(tensors.emplace(*name, storages.tensor_of(**tensor, where_in_file)).second, where,
+            "'{}' occurs twice", *name);
+  }
+  return tensors;
+}
+
+Tensors read_zip(const std::filesystem::path& path, const Collect& collect) {
   constexpr std::string_view kPickle = "/data.pkl";
   const ZipFile archive(path, "PyTorch");
   std::string folder;
@@ -137,11 +197,10 @@ std::map<std::string, at::Tensor> read_zip(const std::filesystem::path& path) {
   const std::string bytes = member(std::string(kPickle));
   PickleMachine machine(bytes, archive.path());
   const PickleValue value = machine.run();
-  Collector collector(archive.path(), [&](const PickleStorage& storage) {
+  const auto bytes_of = [&](const PickleStorage& storage) {
     return member("/data/" + std::string(storage.key));
-  });
-  collector.add(value, "");
-  return collector.finish();
+  };
+  return collect(value, Storages(bytes_of));
 }
 
 /// The bytes of an item of a dtype such as "<f4".
@@ -158,18 +217,17 @@ class LegacyReader {
 
   /// The version, facts of the machine, the value, the keys of the storages, and for each key the
   /// number of its items and the items.
-  std::map<std::string, at::Tensor> read() {
+  Tensors read(const Collect& collect) {
     next(version_);
     check_byte_order(next(machine_));
     const PickleValue value = next(contents_);
     find_storages(next(keys_));
-    Collector collector(where_, [&](const PickleStorage& storage) {
+    const auto bytes_of = [&](const PickleStorage& storage) {
       const auto place = storages_.find(storage.key);
       require(place != storages_.end(), where_, "the numbers of a tensor are missing");
       return std::string(place->second);
-    });
-    collector.add(value, "");
-    return collector.finish();
+    };
+    return collect(value, Storages(bytes_of));
   }
 
  private:
@@ -191,15 +249,14 @@ class LegacyReader {
 
   void find_storages(const PickleValue& keys) {
     const auto* const* const list = std::get_if<PickleList*>(&keys);
-    require(list != nullptr && (*list)->items.size() <= kMostItems, where_,
-            "expected a list of the keys of at most {} storages", kMostItems);
+    require(list != nullptr, where_, "expected a list of the keys of storages");
     for (const PickleValue& key : (*list)->items) {
       const auto* const text = std::get_if<std::string_view>(&key);
       require(text != nullptr, where_, "the key of a storage is no text");
       const PickleStorage* const storage = contents_->storage(*text);
       require(storage != nullptr, where_, "no tensor uses the storage '{}'", *text);
       const std::uint64_t count = take_count(),
-                          item_bytes = item_bytes_of(descr_of(*storage, where_));
+                          item_bytes = item_bytes_of(type_of(*storage, where_).descr);
       require(count <= rest_.size() / item_bytes, where_,
               "truncated: a storage of {} numbers, {} bytes are left", count, rest_.size());
       storages_[*text] = rest_.substr(0, count * item_bytes);
@@ -226,16 +283,30 @@ class LegacyReader {
   std::map<std::string_view, std::string_view> storages_;
 };
 
-}  // namespace
-
-std::map<std::string, at::Tensor> read_torch_file(const std::filesystem::path& path) {
+Tensors read_with(const std::filesystem::path& path, const Collect& collect) {
   regular_file_bytes(path);
   std::string start(kLegacyStart.size(), '\0');
   std::ifstream(path, std::ios::binary).read(start.data(), std::streamsize(start.size()));
-  if (start == kLegacyStart) return LegacyReader(read_file(path), path.string()).read();
+  if (start == kLegacyStart) return LegacyReader(read_file(path), path.string()).read(collect);
   require(start.starts_with("PK"), path.string(),
           "no file of torch.save: expected a zip file or the form before PyTorch 1.6");
-  return read_zip(path);
+  return read_zip(path, collect);
+}
+
+}  // namespace
+
+std::map<std::string, at::Tensor> read_torch_file(const std::filesystem::path& path) {
+  return read_with(path, [&](const PickleValue& value, Storages storages) {
+    Collector collector(path.string(), std::move(storages));
+    collector.add(value, "");
+    return collector.finish();
+  });
+}
+
+std::map<std::string, at::Tensor> read_state_dict(const std::filesystem::path& path) {
+  return read_with(path, [&](const PickleValue& value, Storages storages) {
+    return collect_state(value, std::move(storages), path.string());
+  });
 }
 
 }  // namespace mezzo::data

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "data/pickle/pickle_writer.h"
+#include "support/tolerance.h"
 
 namespace mezzo::data {
 namespace {
@@ -66,6 +67,23 @@ TEST(TorchFile, nested_dicts_and_single_tensors_are_read) {
   const Arrays one = read_torch_file(path_of("tensor.pt"));
   EXPECT_EQ(names_of(one), std::vector<std::string>{""});
   EXPECT_TRUE(at::equal(one.at(""), at::arange(6).view({3, 2}).to(at::kFloat)));
+}
+
+TEST(TorchFile, state_dicts_of_both_forms_are_read) {
+  for (const char* name : {"state.pt", "state_old.pt"}) {
+    SCOPED_TRACE(name);
+    const Arrays state = read_state_dict(path_of(name));
+    EXPECT_EQ(state.size(), 5 + 4 + 3 + 65);
+    EXPECT_TRUE(same_bits(state.at("norm.num_batches_tracked"), at::zeros({}, at::kLong)));
+    EXPECT_TRUE(same_bits(state.at("norm.weight"), at::ones({2})));
+    EXPECT_TRUE(same_bits(state.at("bfloat"), at::tensor({1.5, -3.0}).to(at::kBFloat16)));
+    EXPECT_TRUE(same_bits(state.at("half"), at::tensor({0.5, 2.0}).to(at::kHalf)));
+    EXPECT_TRUE(same_bits(state.at("many.64"), at::scalar_tensor(64, at::kLong)));
+    const at::Tensor deep = at::arange(24, at::kDouble).view({2, 3, 4}).transpose(0, 2);
+    EXPECT_TRUE(same_bits(state.at("deep"), deep.narrow(0, 1, 2)));
+    EXPECT_EQ(state.at("a.weight").data_ptr(), state.at("b.weight").data_ptr());
+    EXPECT_TRUE(same_bits(state.at("b.bias"), at::full({3}, -2.F)));
+  }
 }
 
 TEST(TorchFile, every_truncation_is_an_io_error) {
@@ -160,8 +178,8 @@ TEST_F(TorchZip, storages_that_contradict_the_file_are_refused) {
   EXPECT_TRUE(
       refused(tensor(storage(4, "LongStorage", "1"), 0, {4}, {1}), "/data/1 is missing", four_));
   EXPECT_TRUE(refused(tensor(storage(4, "LongStorage", "../data.pkl"), 0, {4}, {1}), "is missing"));
-  EXPECT_TRUE(refused(tensor(storage(4, "BFloat16Storage"), 0, {4}, {1}),
-                      "'torch.BFloat16Storage' is refused", four_));
+  EXPECT_TRUE(refused(tensor(storage(4, "ComplexFloatStorage"), 0, {4}, {1}),
+                      "'torch.ComplexFloatStorage' is refused", four_));
   EXPECT_TRUE(refused(tensor(storage(32, "BoolStorage"), 0, {4}, {1}), "boolean", four_));
   const std::string named_list = p::tuple({p::text("storage"), p::name("__builtin__", "list"),
                                            p::text("0"), p::text("cpu"), p::number(4)}) +
@@ -192,6 +210,37 @@ TEST_F(TorchZip, other_values_and_too_many_are_refused) {
   EXPECT_TRUE(
       refused(p::name("_codecs", "encode") + p::tuple({p::text("x"), p::text("utf16")}) + "R",
               "a call that is neither"));
+}
+
+TEST_F(TorchZip, other_values_than_a_dict_of_tensors_are_no_state) {
+  const auto no_state = [&](const std::string& value, const std::string& fault) {
+    const std::string path = write(value, four_);
+    return throws<IoError>([&] { read_state_dict(path); }, {path, fault, "model.state_dict()"});
+  };
+  const std::string four = tensor(storage(4), 0, {4}, {1});
+  EXPECT_TRUE(no_state(four, "holds no dict"));
+  EXPECT_TRUE(no_state(p::dict({{p::number(1), four}}), "keys are not strings"));
+  EXPECT_TRUE(no_state(p::dict({{p::text("epoch"), p::number(3)}}), "no tensor under 'epoch'"));
+  EXPECT_TRUE(no_state(p::dict({{p::text("model"), p::dict({{p::text("w"), four}})}}),
+                       "no tensor under 'model'"));
+}
+
+TEST_F(TorchZip, a_state_that_contradicts_itself_is_refused) {
+  const auto bad = [&](const std::string& value, const std::string& fault) {
+    const std::string path = write(value, four_);
+    return throws<IoError>([&] { read_state_dict(path); }, {path, fault});
+  };
+  const auto two = [&](const std::string& other) {
+    return p::dict({{p::text("a"), tensor(storage(4), 0, {4}, {1})}, {p::text("b"), other}});
+  };
+  EXPECT_TRUE(bad(two(tensor(storage(3), 0, {3}, {1})), "a storage of 4 and of 3 numbers"));
+  EXPECT_TRUE(bad(two(tensor(storage(4, "IntStorage"), 0, {4}, {1})), "needs 16 bytes"));
+  EXPECT_TRUE(bad(two(tensor(storage(4), 1, {2, 1, 1}, {3, 1, 1})), "beyond the 4 numbers"));
+  const std::int32_t most = std::numeric_limits<std::int32_t>::max();
+  EXPECT_TRUE(bad(two(tensor(storage(4), 0, {0, most, most}, {1, 1, 1})), "a tensor of size"));
+  const std::string four = tensor(storage(4), 0, {4}, {1});
+  EXPECT_TRUE(bad(p::dict({{p::text("a"), four}, {p::text("a"), four}}), "'a' occurs twice"));
+  EXPECT_TRUE(bad(p::dict({{p::text("a"), four}}) + p::number(1) + "b", "a dict of attributes"));
 }
 
 TEST_F(TorchZip, bytes_that_are_not_latin1_are_refused) {
