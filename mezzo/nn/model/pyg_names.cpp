@@ -1,187 +1,200 @@
 #include "mezzo/nn/model/pyg_names.h"
 
 #include <cstddef>
-#include <map>
-#include <span>
-#include <string>
+#include <cstdint>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <ATen/ATen.h>
 
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
+#include "mezzo/nn/conv/edge_conv.h"
+#include "mezzo/nn/conv/edge_filter_layers.h"
+#include "mezzo/nn/conv/gated_graph_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/propagation_layers.h"
 #include "mezzo/nn/model/mlp.h"
 #include "mezzo/nn/model/model.h"
+#include "mezzo/nn/pooling.h"
 
 namespace mezzo::nn::detail {
 namespace {
 
-/// A tensor of a layer: its name here and in PyG. A second row is the name in older versions.
-struct PygName {
-  std::string_view own, pyg;
-};
+using Parts = std::vector<at::Tensor>;
 
-constexpr PygName kGcnNames[] = {{"weight", "lin.weight"}};
-// Two linear parts: PyG's lin_l multiplies the neighbours, in SAGEConv with the bias.
-constexpr PygName kSageNames[] = {{"fc_neigh.weight", "lin_l.weight"},
-                                  {"fc_self.weight", "lin_r.weight"},
-                                  {"fc_self.bias", "lin_l.bias"},
-                                  {"fc_pool.weight", "lin.weight"},
-                                  {"fc_pool.bias", "lin.bias"}};
-constexpr PygName kGatNames[] = {{"fc.weight", "lin.weight"},
-                                 {"fc.weight", "lin_src.weight"},
-                                 {"fc_src.weight", "lin_src.weight"},
-                                 {"fc_dst.weight", "lin_dst.weight"},
-                                 {"attn_l", "att_src"},
-                                 {"attn_r", "att_dst"},
-                                 {"res_fc.weight", "res.weight"},
-                                 {"res_fc.bias", "bias"}};
-constexpr PygName kGatv2Names[] = {{"fc_src.weight", "lin_l.weight"},
-                                   {"fc_src.bias", "lin_l.bias"},
-                                   {"fc_dst.weight", "lin_r.weight"},
-                                   {"fc_dst.bias", "lin_r.bias"},
-                                   {"attn", "att"},
-                                   {"res_fc.weight", "res.weight"},
-                                   {"res_fc.bias", "bias"}};
-
-std::span<const PygName> names_of(const torch::nn::Module& module) {
-  if (module.as<GraphConvImpl>() != nullptr) return kGcnNames;
-  if (module.as<GATConvImpl>() != nullptr) return kGatNames;
-  if (module.as<GATv2ConvImpl>() != nullptr) return kGatv2Names;
-  const auto* sage = module.as<SAGEConvImpl>();
-  const bool is_in_pyg = sage != nullptr && sage->options.aggregator != Aggregator::kGcn &&
-                         sage->options.aggregator != Aggregator::kLstm;
-  return is_in_pyg ? std::span<const PygName>(kSageNames) : std::span<const PygName>();
+TensorSource renamed(std::string name) {
+  return {{std::move(name)}};
 }
 
-/// PyG's name of a submodule.
-std::string child_name(const torch::nn::Module& module, const std::string& name) {
-  if (module.as<GINConvImpl>() != nullptr && name == "apply_func") return "nn";
-  const bool is_model = module.as<ModelImpl>() != nullptr;
-  if (!is_model && module.as<MLPImpl>() == nullptr) return name;
-  if (name.starts_with("layer")) return (is_model ? "convs." : "lins.") + name.substr(5);
-  if (name.starts_with("norm")) return "norms." + name.substr(4) + ".module";
-  return name;
+TensorSource changed(std::string name, std::function<at::Tensor(const at::Tensor&)> change) {
+  return {{std::move(name)}, [change](const Parts& parts) { return change(parts[0]); }};
 }
 
-class PygTranslation {
- public:
-  explicit PygTranslation(NamedTensors in_file) : in_file_(std::move(in_file)) {}
+TensorSource transposed(std::string name) {
+  return changed(std::move(name), [](const at::Tensor& weight) { return weight.t(); });
+}
 
-  /// Collects PyG's names. own, pyg: the prefixes of the module's names.
-  void visit(const torch::nn::Module& module, const std::string& own, const std::string& pyg) {
-    convert(module, pyg);
-    for (const PygName& row : names_of(module)) {
-      const std::string name = pyg + std::string(row.pyg);
-      const auto [it, is_first] = names_.try_emplace(own + std::string(row.own), name);
-      if (!is_first && in_file_.count(it->second) == 0 && in_file_.count(name) != 0) {
-        it->second = name;
-      }
-    }
-    const auto add = [&](const auto& items) {
-      for (const auto& item : items) names_.try_emplace(own + item.key(), pyg + item.key());
-    };
-    add(module.named_parameters(/*recurse=*/false));
-    add(module.named_buffers(/*recurse=*/false));
-    for (const auto& child : module.named_children()) {
-      visit(*child.value(), own + child.key() + ".", pyg + child_name(module, child.key()) + ".");
-    }
+/// A tensor that two modules share: Python lists it under both names.
+TensorSource shared(std::string name, std::string copy) {
+  return {{std::move(name), std::move(copy)}, [](const Parts& parts) {
+            const bool is_same =
+                parts[0].scalar_type() == parts[1].scalar_type() && at::equal(parts[0], parts[1]);
+            return is_same ? parts[0] : at::Tensor();
+          }};
+}
+
+/// The weights of several linear layers that multiply rows which are side by side here.
+TensorSource side_by_side(std::int64_t count) {
+  TensorSource source;
+  for (std::int64_t i = 0; i < count; ++i) {
+    source.names.push_back("lins." + std::to_string(i) + ".weight");
   }
+  source.make = [](const Parts& parts) { return at::cat(parts, 1); };
+  return source;
+}
 
-  /// Whether the file has a tensor under PyG's name alone.
-  bool is_pyg(const NamedTensors& own) const {
-    for (const auto& [name, tensor] : own) {
-      if (in_file_.count(name) == 0 && in_file_.count(names_.at(name)) != 0) return true;
-    }
-    return false;
+/// With concat=False PyG adds a residual [out, in] and a bias [out] to the mean of the heads; here
+/// each head has them.
+template <class Options>
+auto repeat_for_heads(const Options& options) {
+  return [heads = options.num_heads, width = options.out_features](const at::Tensor& rows) {
+    if (heads == 1 || rows.dim() == 0 || rows.size(0) != width) return rows;
+    return at::cat(Parts(static_cast<std::size_t>(heads), rows));
+  };
+}
+
+std::vector<TensorSources> graph_conv_forms() {
+  return {{{"weight", transposed("lin.weight")}}};
+}
+
+std::vector<TensorSources> sage_forms(const SAGEConvOptions& options) {
+  const TensorSources before_dgl_1_0 = {{"fc_self.bias", renamed("bias")}};
+  if (options.aggregator == Aggregator::kGcn) return {};
+  if (options.aggregator == Aggregator::kLstm) return {before_dgl_1_0};
+  // PyG's lin_l multiplies the neighbours, but has the bias.
+  const TensorSources pyg = {{"fc_neigh.weight", renamed("lin_l.weight")},
+                             {"fc_self.weight", renamed("lin_r.weight")},
+                             {"fc_self.bias", renamed("lin_l.bias")},
+                             {"fc_pool.weight", renamed("lin.weight")},
+                             {"fc_pool.bias", renamed("lin.bias")}};
+  return {pyg, before_dgl_1_0};
+}
+
+std::vector<TensorSources> gat_forms(const GATConvOptions& options) {
+  const auto repeat = repeat_for_heads(options);
+  const TensorSources pyg = {{"fc.weight", renamed("lin.weight")},
+                             {"fc_src.weight", renamed("lin_src.weight")},
+                             {"fc_dst.weight", renamed("lin_dst.weight")},
+                             {"attn_l", renamed("att_src")},
+                             {"attn_r", renamed("att_dst")},
+                             {"res_fc.weight", changed("res.weight", repeat)},
+                             {"res_fc.bias", changed("bias", repeat)},
+                             {"bias", changed("bias", repeat)}};
+  TensorSources older_pyg = pyg;
+  older_pyg["fc.weight"] = shared("lin_src.weight", "lin_dst.weight");
+  return {pyg, older_pyg, {{"res_fc.bias", renamed("bias")}}};  // the last: DGL before 1.1
+}
+
+/// PyG's GATv2Conv adds a bias to its result. The shares of attention sum to 1, so the bias of the
+/// sources has the same effect; that of the destinations restores the scores.
+TensorSource with_bias_of_result(const GATv2ConvOptions& options, std::string name, int sign) {
+  return {{std::move(name), "bias"},
+          [sign, repeat = repeat_for_heads(options)](const Parts& parts) {
+            const at::Tensor added = repeat(parts[1]).to(at::kDouble);
+            const bool fits = added.sizes() == parts[0].sizes();
+            return fits ? parts[0].to(at::kDouble) + sign * added : at::Tensor();
+          }};
+}
+
+std::vector<TensorSources> gatv2_forms(const GATv2ConvOptions& options, bool has_res_fc) {
+  const auto repeat = repeat_for_heads(options);
+  TensorSources pyg = {{"attn", renamed("att")},
+                       {"res_fc.weight", changed("res.weight", repeat)},
+                       {"res_fc.bias", changed("bias", repeat)}};
+  if (options.share_weights) {
+    pyg["fc_src.weight"] = shared("lin_l.weight", "lin_r.weight");
+    pyg["fc_src.bias"] = shared("lin_l.bias", "lin_r.bias");
+    return {pyg,
+            {{"fc_src.weight", shared("fc_src.weight", "fc_dst.weight")},
+             {"fc_src.bias", shared("fc_src.bias", "fc_dst.bias")}}};  // DGL
   }
+  pyg["fc_src.weight"] = renamed("lin_l.weight");
+  pyg["fc_dst.weight"] = renamed("lin_r.weight");
+  pyg["fc_src.bias"] =
+      has_res_fc ? renamed("lin_l.bias") : with_bias_of_result(options, "lin_l.bias", 1);
+  pyg["fc_dst.bias"] =
+      has_res_fc ? renamed("lin_r.bias") : with_bias_of_result(options, "lin_r.bias", -1);
+  return {pyg};
+}
 
-  PygTensors result(const NamedTensors& own) && {
-    PygTensors result;
-    for (const auto& [name, tensor] : own) {
-      const std::string& pyg = result.names[name] = names_.at(name);
-      auto node = in_file_.extract(in_file_.count(name) != 0 ? name : pyg);
-      if (!node.empty()) result.tensors.emplace(name, node.mapped());
-    }
-    result.tensors.merge(in_file_);
-    return result;
+/// PyG multiplies [h_v, h_u - h_v] by one weight, here theta multiplies h_v - h_u.
+TensorSources edge_conv_form(const EdgeConvOptions& options, const std::string& linear) {
+  const std::int64_t in = options.in_features;
+  const auto zeros = [](const at::Tensor& bias) { return at::zeros_like(bias); };
+  return {{"phi.weight",
+           changed(linear + "weight", [in](const at::Tensor& w) { return w.slice(1, 0, in); })},
+          {"phi.bias", renamed(linear + "bias")},
+          {"theta.weight",
+           changed(linear + "weight", [in](const at::Tensor& w) { return w.slice(1, in).neg(); })},
+          {"theta.bias", changed(linear + "bias", zeros)}};
+}
+
+/// PyG has a weight for each step, without a bias, so only a single step is the same.
+std::vector<TensorSources> gated_graph_forms(const GatedGraphConvOptions& options) {
+  if (options.num_steps != 1 || options.num_edge_types != 1) return {};
+  TensorSources pyg = {
+      {"linears.0.weight",
+       changed("weight",
+               [](const at::Tensor& w) { return w.dim() == 3 && w.size(0) == 1 ? w[0].t() : w; })},
+      {"linears.0.bias", changed("weight", [out = options.out_features](const at::Tensor& w) {
+         return at::zeros({out}, w.options());
+       })}};
+  for (const std::string tensor : {"weight_ih", "weight_hh", "bias_ih", "bias_hh"}) {
+    pyg["gru." + tensor] = renamed("rnn." + tensor);
   }
-
- private:
-  /// The tensors that the layer has in another shape, or not.
-  void convert(const torch::nn::Module& module, const std::string& pyg) {
-    if (module.as<GraphConvImpl>() != nullptr) {
-      const auto weight = in_file_.find(pyg + "lin.weight");
-      if (weight != in_file_.end() && weight->second.dim() == 2) {
-        weight->second = weight->second.t();
-      }
-    } else if (const auto* gat = module.as<GATConvImpl>()) {
-      if (!gat->fc.is_empty()) remove_copy(pyg + "lin_dst.weight", pyg + "lin_src.weight");
-      repeat_for_heads(gat->options, pyg);
-    } else if (const auto* gatv2 = module.as<GATv2ConvImpl>()) {
-      repeat_for_heads(gatv2->options, pyg);
-      if (gatv2->options.share_weights) {
-        remove_copy(pyg + "lin_r.weight", pyg + "lin_l.weight");
-        remove_copy(pyg + "lin_r.bias", pyg + "lin_l.bias");
-      } else if (gatv2->res_fc.is_empty()) {
-        split_bias(pyg);
-      }
-    }
-  }
-
-  /// PyG lists a linear part that two names share twice.
-  void remove_copy(const std::string& name, const std::string& of) {
-    const auto copy = in_file_.find(name), original = in_file_.find(of);
-    if (copy == in_file_.end() || original == in_file_.end()) return;
-    const at::Tensor &a = copy->second, &b = original->second;
-    if (a.scalar_type() == b.scalar_type() && at::equal(a, b)) in_file_.erase(copy);
-  }
-
-  /// With concat=False PyG adds a residual [out, in] and a bias [out] to the mean of the heads;
-  /// here each head has them.
-  template <class Options>
-  void repeat_for_heads(const Options& options, const std::string& pyg) {
-    for (const char* name : {"res.weight", "bias"}) {
-      const auto it = in_file_.find(pyg + name);
-      if (it == in_file_.end() || it->second.dim() == 0) continue;
-      if (it->second.size(0) != options.out_features) continue;
-      it->second =
-          at::cat(std::vector<at::Tensor>(static_cast<std::size_t>(options.num_heads), it->second));
-    }
-  }
-
-  /// PyG's GATv2Conv adds a bias to its result. The shares of attention sum to 1, so the bias of
-  /// the sources has the same effect; that of the destinations restores the scores.
-  void split_bias(const std::string& pyg) {
-    const auto bias = in_file_.find(pyg + "bias"), sources = in_file_.find(pyg + "lin_l.bias"),
-               destinations = in_file_.find(pyg + "lin_r.bias");
-    for (const auto& it : {bias, sources, destinations}) {
-      if (it == in_file_.end() || !it->second.is_floating_point() ||
-          it->second.sizes() != bias->second.sizes()) {
-        return;
-      }
-    }
-    const at::Tensor added = bias->second.to(at::kDouble);
-    sources->second = sources->second + added;
-    destinations->second = destinations->second - added;
-    in_file_.erase(bias);
-  }
-
-  NamedTensors in_file_;
-  std::map<std::string, std::string> names_;  // PyG's, by own names
-};
+  return {pyg};
+}
 
 }  // namespace
 
-PygTensors from_pyg(const torch::nn::Module& module, const NamedTensors& own,
-                    NamedTensors in_file) {
-  PygTranslation translation(in_file);
-  translation.visit(module, "", "");
-  if (!translation.is_pyg(own)) return {std::move(in_file), {}};
-  return std::move(translation).result(own);
+std::vector<TensorSources> other_forms(const torch::nn::Module& layer) {
+  if (layer.as<GraphConvImpl>() != nullptr) return graph_conv_forms();
+  if (const auto* sage = layer.as<SAGEConvImpl>()) return sage_forms(sage->options);
+  if (const auto* gat = layer.as<GATConvImpl>()) return gat_forms(gat->options);
+  if (const auto* gatv2 = layer.as<GATv2ConvImpl>()) {
+    return gatv2_forms(gatv2->options, !gatv2->res_fc.is_empty());
+  }
+  if (layer.as<SGConvImpl>() != nullptr) {
+    return {{{"fc.weight", renamed("lin.weight")}, {"fc.bias", renamed("lin.bias")}}};
+  }
+  if (const auto* tag = layer.as<TAGConvImpl>()) {
+    return {{{"lin.weight", side_by_side(tag->options.k + 1)}, {"lin.bias", renamed("bias")}}};
+  }
+  if (const auto* cheb = layer.as<ChebConvImpl>()) {
+    return {{{"linear.weight", side_by_side(cheb->options.k)}, {"linear.bias", renamed("bias")}}};
+  }
+  if (const auto* edge = layer.as<EdgeConvImpl>()) {
+    return {edge_conv_form(edge->options, "nn."), edge_conv_form(edge->options, "nn.0.")};
+  }
+  if (const auto* gated = layer.as<GatedGraphConvImpl>()) return gated_graph_forms(gated->options);
+  if (layer.as<NNConvImpl>() != nullptr) return {{{"res_fc.weight", renamed("lin.weight")}}};
+  return {};
+}
+
+std::string pyg_child_name(const torch::nn::Module& module, const std::string& name) {
+  const bool is_function = name == "apply_func" || name == "edge_func" || name == "feat_nn";
+  if (is_function &&
+      (module.as<GINConvImpl>() != nullptr || module.as<GINEConvImpl>() != nullptr ||
+       module.as<NNConvImpl>() != nullptr || module.as<GlobalAttentionPoolingImpl>() != nullptr)) {
+    return "nn";
+  }
+  const bool is_model = module.as<ModelImpl>() != nullptr;
+  if (!is_model && module.as<MLPImpl>() == nullptr) return name;
+  if (name == "own") return "";
+  if (name.starts_with("layer")) return (is_model ? "convs." : "lins.") + name.substr(5);
+  if (name.starts_with("norm")) return "norms." + name.substr(4);
+  return name;
 }
 
 }  // namespace mezzo::nn::detail

@@ -1,42 +1,26 @@
 #include "mezzo/nn/model/state_dict.h"
 
-#include <cstddef>
-#include <exception>
 #include <fstream>
 #include <ios>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/core/ivalue.h>
-#include <caffe2/serialize/inline_container.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/jit/serialization/import_read.h>
-#include <zip.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/data/pickle/torch_file.h"
 #include "mezzo/data/readers.h"
+#include "mezzo/data/safetensors.h"
 #include "mezzo/graph/argument_checks.h"
-#include "mezzo/nn/model/pyg_names.h"
+#include "mezzo/nn/model/tensor_sources.h"
 
 namespace mezzo::nn {
 namespace {
 
 using detail::NamedTensors;
-using detail::PygTensors;
-
-constexpr auto kExpectedFile = "expected what torch.save(dict(model.state_dict()), path) writes";
-
-struct ArchiveCloser {
-  void operator()(zip_t* archive) const { zip_discard(archive); }
-};
-struct RecordCloser {
-  void operator()(zip_file_t* record) const { zip_fclose(record); }
-};
+using detail::TensorSource;
+using detail::TensorSources;
 
 /// Whether the file is a checkpoint of train(), by its end (train/files/checkpoint_io.cpp).
 bool is_checkpoint(const std::string& path) {
@@ -48,54 +32,11 @@ bool is_checkpoint(const std::string& path) {
   return file.read(end.data(), static_cast<std::streamsize>(end.size())) && end == kMark;
 }
 
-/// Reads every record of the archive and compares its checksum, which libtorch's reader does not.
-void check_records(const std::string& path) {
-  data::regular_file_bytes(path);
+NamedTensors read_tensors(const std::string& path) {
+  if (path.ends_with(".safetensors")) return data::read_safetensors(path);
   data::require(!is_checkpoint(path), path,
                 "is a checkpoint of a training: read it with mezzo::load_checkpoint(path)");
-  int code = 0;
-  const std::unique_ptr<zip_t, ArchiveCloser> archive(
-      zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code));
-  data::require(archive != nullptr, path, "is another kind of file, or truncated: {}",
-                kExpectedFile);
-  std::vector<char> buffer(std::size_t{1} << 20);
-  const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
-  for (zip_int64_t i = 0; i < count; ++i) {
-    const std::unique_ptr<zip_file_t, RecordCloser> record(
-        zip_fopen_index(archive.get(), static_cast<zip_uint64_t>(i), 0));
-    zip_int64_t got = record == nullptr ? -1 : 1;
-    while (got > 0) got = zip_fread(record.get(), buffer.data(), buffer.size());
-    data::require(got == 0, path, "is corrupt: record {} cannot be read, or its checksum differs",
-                  i);
-  }
-}
-
-/// Unpickles the file, with its tensors on the CPU.
-c10::IValue unpickle(const std::string& path) {
-  try {
-    caffe2::serialize::PyTorchStreamReader reader(path);
-    // torch::pickle_load would need the original devices of the tensors.
-    return torch::jit::readArchiveAndTensors("data", "", "", std::nullopt, std::nullopt,
-                                             at::Device(at::kCPU), reader);
-  } catch (const std::exception&) {
-    mezzo::detail::raise<IoError>("{}: libtorch cannot read it: {}", path, kExpectedFile);
-  }
-}
-
-NamedTensors read_dict(const std::string& path) {
-  check_records(path);
-  const c10::IValue read = unpickle(path);
-  data::require(read.isGenericDict(), path, "holds no dict: {}", kExpectedFile);
-  NamedTensors tensors;
-  for (const auto& entry : read.toGenericDict()) {
-    const c10::IValue key = entry.key(), value = entry.value();
-    data::require(key.isString(), path, "holds a dict whose keys are not strings: {}",
-                  kExpectedFile);
-    data::require(value.isTensor() && value.toTensor().layout() == at::kStrided, path,
-                  "holds no strided tensor under '{}': {}", key.toStringRef(), kExpectedFile);
-    tensors.emplace(key.toStringRef(), value.toTensor());
-  }
-  return tensors;
+  return data::read_state_dict(path);
 }
 
 NamedTensors tensors_of(const torch::nn::Module& module) {
@@ -105,21 +46,31 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
   return tensors;
 }
 
-/// The name of a tensor of the module, and PyG's if it differs in a file of PyG's.
-std::string full_name(const PygTensors& in_file, const std::string& name) {
-  const auto pyg = in_file.names.find(name);
-  const bool is_same = pyg == in_file.names.end() || pyg->second == name;
-  return is_same ? name : fmt::format("{} (PyG: {})", name, pyg->second);
+/// The name of a tensor of the module, and those of the file if they differ.
+std::string full_name(const std::string& name, const std::vector<std::string>& in_file) {
+  if (in_file == std::vector<std::string>{name}) return name;
+  return fmt::format("{} (in the file: {})", name, fmt::join(in_file, ", "));
 }
 
-/// The names in `all` that are not in `some`.
-std::vector<std::string> names_beside(const NamedTensors& all, const NamedTensors& some,
-                                      const PygTensors& in_file) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : all) {
-    if (some.count(name) == 0) names.push_back(full_name(in_file, name));
+/// Throws InvalidArgument unless the file has exactly the tensors that the module's are made of.
+void check_names(const std::string& path, const NamedTensors& in_file,
+                 const TensorSources& sources) {
+  std::vector<std::string> missing, unexpected;
+  NamedTensors unused = in_file;
+  for (const auto& [name, source] : sources) {
+    std::vector<std::string> absent;
+    for (const std::string& part : source.names) {
+      if (in_file.count(part) == 0) absent.push_back(part);
+      unused.erase(part);
+    }
+    if (!absent.empty()) missing.push_back(full_name(name, absent));
   }
-  return names;
+  for (const auto& [name, tensor] : unused) unexpected.push_back(name);
+  MEZZO_CHECK(
+      missing.empty() && unexpected.empty(),
+      "load_state_dict: expected in {} the parameters and buffers of the module, got missing "
+      "names [{}] and unexpected names [{}]",
+      path, fmt::join(missing, ", "), fmt::join(unexpected, ", "));
 }
 
 /// Whether a copy can convert one dtype to the other.
@@ -129,6 +80,33 @@ bool converts(at::ScalarType from, at::ScalarType to) {
            at::isIntegralType(dtype, /*includeBool=*/true);
   };
   return is_plain(from) && is_plain(to) && c10::canCast(from, to);
+}
+
+/// The tensor of a module that the file has; undefined if it does not fit `own`.
+at::Tensor made(const TensorSource& source, const NamedTensors& in_file, const at::Tensor& own) {
+  std::vector<at::Tensor> parts;
+  for (const std::string& part : source.names) parts.push_back(in_file.at(part));
+  at::Tensor tensor;
+  try {
+    tensor = source.make ? source.make(parts) : parts[0];
+  } catch (const c10::Error&) {  // of other shapes
+    return {};
+  }
+  const bool fits = tensor.defined() && tensor.sizes() == own.sizes() &&
+                    converts(tensor.scalar_type(), own.scalar_type());
+  return fits ? tensor : at::Tensor();
+}
+
+/// "'weight' as the module's float32 [2], got float32 [3]"
+std::string misfit(const std::string& name, const TensorSource& source, const NamedTensors& in_file,
+                   const at::Tensor& own) {
+  std::vector<std::string> got;
+  for (const std::string& part : source.names) {
+    got.push_back(mezzo::detail::describe(in_file.at(part)));
+  }
+  return fmt::format("'{}' as the module's {}, got {}{}", full_name(name, source.names),
+                     mezzo::detail::describe(own), fmt::join(got, " and "),
+                     got.size() > 1 ? ", which do not fit together" : "");
 }
 
 /// Throws InvalidArgument if a finite value of `other` is infinite in the dtype of `own`.
@@ -144,34 +122,27 @@ void check_range(const std::string& path, const std::string& name, const at::Ten
       other.masked_select(finite).abs().max().item<double>());
 }
 
-/// Throws InvalidArgument unless the file has exactly the names of the module's tensors, with their
-/// shapes and dtypes that can be converted.
-void check_tensors(const std::string& path, const PygTensors& in_file, const NamedTensors& own) {
-  const auto missing = names_beside(own, in_file.tensors, in_file),
-             unexpected = names_beside(in_file.tensors, own, in_file);
-  MEZZO_CHECK(
-      missing.empty() && unexpected.empty(),
-      "load_state_dict: expected in {} the parameters and buffers of the module, got missing "
-      "names [{}] and unexpected names [{}]",
-      path, fmt::join(missing, ", "), fmt::join(unexpected, ", "));
-  for (const auto& [name, tensor] : own) {
-    const at::Tensor& other = in_file.tensors.at(name);
-    MEZZO_CHECK(
-        other.sizes() == tensor.sizes() && converts(other.scalar_type(), tensor.scalar_type()),
-        "load_state_dict: expected in {} '{}' as the module's {}, got {}", path,
-        full_name(in_file, name), mezzo::detail::describe(tensor), mezzo::detail::describe(other));
-    check_range(path, full_name(in_file, name), other, tensor);
-  }
-}
-
 }  // namespace
 
-void load_state_dict(torch::nn::Module& module, const std::string& path) {
-  const NamedTensors own = tensors_of(module);
-  const PygTensors in_file = detail::from_pyg(module, own, read_dict(path));
-  check_tensors(path, in_file, own);
+void load_state_dict(torch::nn::Module& module, const std::string& path,
+                     const std::map<std::string, std::string>& paths) {
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : own) tensor.copy_(in_file.tensors.at(name));
+  const NamedTensors own = tensors_of(module), in_file = read_tensors(path);
+  const TensorSources sources = detail::sources_in_file(module, in_file, paths);
+  check_names(path, in_file, sources);
+  NamedTensors loaded;
+  std::vector<std::string> misfits;
+  for (const auto& [name, tensor] : own) {
+    const TensorSource& source = sources.at(name);
+    loaded[name] = made(source, in_file, tensor);
+    if (!loaded[name].defined()) misfits.push_back(misfit(name, source, in_file, tensor));
+  }
+  MEZZO_CHECK(misfits.empty(), "load_state_dict: expected in {} {}", path,
+              fmt::join(misfits, "; "));
+  for (const auto& [name, tensor] : own) {
+    check_range(path, full_name(name, sources.at(name).names), loaded.at(name), tensor);
+  }
+  for (const auto& [name, tensor] : own) tensor.copy_(loaded.at(name));
 }
 
 }  // namespace mezzo::nn

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 
 #include <torch/nn/module.h>
@@ -10,25 +11,26 @@ namespace mezzo::nn {
 
 /// Sets the parameters and buffers of the module, by name, from a file that Python wrote:
 ///
-///     torch.save(dict(model.state_dict()), path)
+///     torch.save(model.state_dict(), "model.pt")
+///     safetensors.torch.save_file(model.state_dict(), "model.safetensors")
 ///
-/// A plain dict is needed because libtorch cannot read the OrderedDict of state_dict(). Tensors of
-/// any device are read through the CPU and converted to the dtype and device of the module's. Also
-/// reads a c10::Dict from std::string to tensors, written by torch::pickle_save.
+/// A file is of the second kind if its name ends so. Tensors of any device are read through the CPU
+/// and converted to the dtype and device of the module's.
 ///
-/// The names are DGL's, or PyG's of GCNConv (for GraphConv), SAGEConv, GATConv, GATv2Conv and
-/// GINConv anywhere in the module, and of its MLP and models such as GraphSAGE (for nn::MLP and
-/// nn::Model). Weights that PyG has transposed are transposed. docs/library.md lists what the
-/// layers compute differently.
+/// The names are DGL's, or PyG's wherever a layer has a counterpart there: docs/library.md lists
+/// those, and what they compute differently. Weights that PyG has transposed or split are
+/// transposed or joined. Submodules have the names that they have in Python, or `paths` has them,
+/// from names here to names in the file: {{"layer0", "conv1"}, {"head.out", "lin"}}. Of an
+/// nn::Model these are the layers' names, unless the file has those of PyG's models or of the model
+/// that it was made of. "" is the module itself, or all of the file.
 ///
-/// Throws, and changes nothing: IoError with the path if the file is missing, truncated or corrupt
-/// (checks the checksums of its records, unlike libtorch's reader) or holds anything else, as a
-/// checkpoint of train() does, which mezzo::load_checkpoint reads; InvalidArgument with the names,
-/// for a file of PyG's in both libraries, if some are missing or unexpected, if a shape differs or
-/// the kind of dtype does not fit (floating to integers), and if a finite value would become
-/// infinite in the module's dtype. Reads the file twice and holds its tensors in memory. Runs no
-/// code from the file, but trusts the sizes in it: as with torch.load, read only files that you
-/// trust.
-MEZZO_API void load_state_dict(torch::nn::Module& module, const std::string& path);
+/// Throws, and changes nothing: IoError with the path if the file is missing, truncated, corrupt or
+/// holds anything else, as a checkpoint of train() does, which mezzo::load_checkpoint reads;
+/// InvalidArgument with all the names, in the module and in the file, if some are missing or
+/// unexpected, if a shape differs or the kind of dtype does not fit (floating to integers), if a
+/// finite value would become infinite in the module's dtype, and for a path of no submodule. Runs
+/// no code from the file, and checks its sizes before it allocates; holds all of it in memory.
+MEZZO_API void load_state_dict(torch::nn::Module& module, const std::string& path,
+                               const std::map<std::string, std::string>& paths = {});
 
 }  // namespace mezzo::nn

@@ -11,7 +11,9 @@
 
 #include "mezzo/nn/conv/aggregation_layers.h"
 #include "mezzo/nn/conv/attention_layers.h"
+#include "mezzo/nn/conv/gated_graph_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
+#include "mezzo/nn/conv/propagation_layers.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/nn/model/state_dict.h"
 
@@ -194,9 +196,11 @@ TEST(PygNames, gat_conv_equals_pyg) {
   const at::Tensor weight = state.at("lin.weight");
   const State older = without(with(concat, "lin_src.weight", weight), "lin.weight");
   expect_equal(with(older, "lin_dst.weight", weight.clone()), false, true);
-  EXPECT_TRUE(mentions(refusal(nn::GATConv(kIn, kOut, {.num_heads = kHeads}),
-                               with(older, "lin_dst.weight", weight + 1)),
-                       "missingnames[]andunexpectednames[lin_dst.weight]"));
+  EXPECT_TRUE(
+      mentions(refusal(nn::GATConv(kIn, kOut, {.num_heads = kHeads}),
+                       with(older, "lin_dst.weight", weight + 1)),
+               "'fc.weight(inthefile:lin_src.weight,lin_dst.weight)'asthemodule'sfloat64[6,5],"
+               "gotfloat64[6,5]andfloat64[6,5],whichdonotfittogether"));
 }
 
 TEST(PygNames, gat_conv_has_two_linear_parts_for_pairs) {
@@ -244,6 +248,35 @@ TEST(PygNames, gatv2_conv_equals_pyg_with_the_bias_of_the_result_in_others) {
       mentions(refusal(nn::GATv2Conv(kIn, kOut, {.num_heads = kHeads, .share_weights = true}),
                        with(biased, "lin_r.bias", concat.at("lin_l.bias"))),
                "missingnames[]andunexpectednames[bias]"));
+}
+
+TEST(PygNames, a_missing_part_of_a_weight_is_named) {
+  const State state = state_of({{"bias", {kOut}},
+                                {"lins.0.weight", {kOut, kIn}},
+                                {"lins.1.weight", {kOut, kIn}},
+                                {"lins.2.weight", {kOut, kIn}}});
+  const nn::TAGConv layer = loaded(nn::TAGConv(kIn, kOut), state);
+  EXPECT_TRUE(exact(layer->lin->weight.narrow(1, kIn, kIn), state.at("lins.1.weight")));
+  const std::string fault = refusal(layer, without(state, "lins.1.weight"));
+  EXPECT_TRUE(
+      mentions(fault, "missingnames[lin.weight(inthefile:lins.1.weight)]andunexpectednames[]"));
+  EXPECT_TRUE(mentions(refusal(nn::TAGConv(kIn, kOut, {.k = 1}), state),
+                       "missingnames[]andunexpectednames[lins.2.weight]"));
+  const State other = with(state, "lins.1.weight", at::ones({kOut + 1, kIn}));
+  EXPECT_TRUE(mentions(refusal(layer, other), "gotfloat64[3,5]andfloat32[4,5]andfloat64[3,5]"));
+}
+
+TEST(PygNames, weights_of_several_steps_are_no_gated_graph_conv) {
+  State state = state_of({{"weight", {2, kIn, kIn}}});
+  for (const std::string cell : {"_ih", "_hh"}) {
+    state["rnn.weight" + cell] = at::ones({3 * kIn, kIn});
+    state["rnn.bias" + cell] = at::ones({3 * kIn});
+  }
+  EXPECT_TRUE(mentions(refusal(nn::GatedGraphConv(kIn, kIn), state),
+                       "'linears.0.weight(inthefile:weight)'asthemodule'sfloat64[5,5],"
+                       "gotfloat64[2,5,5]"));
+  EXPECT_TRUE(mentions(refusal(nn::GatedGraphConv(kIn, kIn, {.num_steps = 2}), state),
+                       "unexpectednames[rnn.bias_hh"));
 }
 
 TEST(PygNames, gin_conv_equals_pyg) {
@@ -361,13 +394,14 @@ TEST(PygNames, layers_are_found_inside_a_module_whose_other_names_stay) {
   const std::string missing =
       refusal(std::make_shared<Encoder>(), without(state, "convs.1.lin_r.weight"));
   EXPECT_TRUE(mentions(missing,
-                       "missingnames[convs.1.fc_self.weight(PyG:convs.1.lin_r.weight)]"
+                       "missingnames[convs.1.fc_self.weight(inthefile:convs.1.lin_r.weight)]"
                        "andunexpectednames[]"));
   const std::string shape =
       refusal(std::make_shared<Encoder>(), with(state, "convs.0.lin_l.bias", at::ones({kIn})));
-  EXPECT_TRUE(mentions(shape,
-                       "'convs.0.fc_self.bias(PyG:convs.0.lin_l.bias)'asthemodule'sfloat64[3],"
-                       "got"));
+  EXPECT_TRUE(
+      mentions(shape,
+               "'convs.0.fc_self.bias(inthefile:convs.0.lin_l.bias)'asthemodule'sfloat64[3],"
+               "got"));
   const std::string other =
       refusal(std::make_shared<Encoder>(), with(state, "convs.0.lin.weight", at::ones({kIn, kIn})));
   EXPECT_TRUE(mentions(other, "missingnames[]andunexpectednames[convs.0.lin.weight]"));

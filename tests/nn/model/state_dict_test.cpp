@@ -1,5 +1,7 @@
 #include "mezzo/nn/model/state_dict.h"
 
+#include <map>
+
 #include <ATen/core/Dict.h>
 #include <ATen/core/ivalue.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -7,6 +9,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/nn/conv/aggregation_layers.h"
+#include "mezzo/nn/conv/attention_layers.h"
 #include "mezzo/nn/conv/gcn2_conv.h"
 #include "mezzo/nn/conv/graph_conv.h"
 
@@ -104,6 +107,74 @@ TEST(StateDict, views_are_read_as_what_they_show) {
   EXPECT_TRUE(exact(layer->bias, bias));
 }
 
+struct Two : torch::nn::Module {
+  Two() {
+    register_module("conv1", conv1);
+    register_module("conv2", conv2);
+  }
+  SAGEConv conv1{3, 4};
+  GraphConv conv2{4, 2};
+};
+
+/// The entries with `prefix` before each name.
+Entries prefixed(const std::string& prefix, Entries entries) {
+  for (auto& [name, tensor] : entries) name.insert(0, prefix);
+  return entries;
+}
+
+TEST(StateDict, paths_say_where_submodules_are_in_the_file) {
+  const TempFolder folder;
+  const auto expect_loaded = [&](const Entries& expected, const Entries& in_file,
+                                 const std::map<std::string, std::string>& paths) {
+    Two module;
+    load_state_dict(module, folder.write("model.pt", saved(in_file)), paths);
+    EXPECT_TRUE(same_entries(entries_of(module), expected));
+  };
+  const Two from;
+  const Entries expected = entries_of(from);
+  Entries renamed = prefixed("encoder.0.", entries_of(*from.conv1));
+  for (auto& entry : prefixed("conv1.", entries_of(*from.conv2))) renamed.push_back(entry);
+  expect_loaded(expected, renamed, {{"conv1", "encoder.0"}, {"conv2", "conv1"}});
+  expect_loaded(expected, prefixed("model.", expected), {{"", "model"}});
+  expect_loaded(expected, prefixed("module.", expected), {});  // DistributedDataParallel
+  expect_loaded(expected, prefixed("model.module.", expected), {{"", "model"}});
+
+  Two module;
+  const std::string path = folder.write("model.pt", saved(renamed));
+  const auto fault = [&](const std::map<std::string, std::string>& paths) {
+    const Entries before = entries_of(module);
+    const std::string text = error_of([&] { load_state_dict(module, path, paths); });
+    EXPECT_TRUE(same_entries(entries_of(module), before));
+    return text;
+  };
+  EXPECT_TRUE(mentions(fault({{"conv1", "encoder.1"}, {"conv2", "conv1"}}),
+                       "conv1.fc_self.bias(inthefile:encoder.1.fc_self.bias)",
+                       "unexpectednames[encoder.0.fc_neigh.weight,encoder.0.fc_self.bias"));
+  EXPECT_TRUE(mentions(fault({{"conv3", "conv1"}, {"conv1.weight", "w"}}),
+                       "expectednamesofsubmodules,got[conv1.weight,conv3]"));
+}
+
+TEST(StateDict, names_of_older_versions_of_dgl_are_read) {
+  const TempFolder folder;
+  const at::Tensor neigh = at::full({2, 3}, 2.F), own = at::full({2, 3}, 3.F),
+                   bias = at::full({2}, 4.F);
+  SAGEConv sage(3, 2);  // before 1.0
+  load_state_dict(
+      *sage,
+      folder.write("a.pt",
+                   saved({{"bias", bias}, {"fc_neigh.weight", neigh}, {"fc_self.weight", own}})));
+  EXPECT_TRUE(exact(sage->fc_self->bias, bias));
+  EXPECT_TRUE(exact(sage->fc_self->weight, own));
+  nn::GATConv gat(3, 2, {.residual = true});  // before 1.1
+  load_state_dict(*gat, folder.write("a.pt", saved({{"attn_l", at::ones({1, 1, 2})},
+                                                    {"attn_r", at::ones({1, 1, 2})},
+                                                    {"bias", bias},
+                                                    {"fc.weight", neigh},
+                                                    {"res_fc.weight", own}})));
+  EXPECT_TRUE(exact(gat->res_fc->bias, bias));
+  EXPECT_TRUE(exact(gat->res_fc->weight, own));
+}
+
 /// The InvalidArgument message for a file of these entries; the module must not change.
 std::string refusal(torch::nn::Module& module, const Entries& entries) {
   const TempFolder folder;
@@ -118,10 +189,9 @@ std::string refusal(torch::nn::Module& module, const Entries& entries) {
 TEST(StateDict, other_names_shapes_and_kinds_of_numbers_are_errors_that_change_nothing) {
   SAGEConv layer = placed(SAGEConv(3, 2));
   const at::Tensor neigh = at::ones({2, 3}), own = at::ones({2, 3}), bias = at::ones({2});
-  // As DGL had them before 1.0.
-  const std::string old =
-      refusal(*layer, {{"bias", bias}, {"fc_neigh.weight", neigh}, {"fc_self.weight", own}});
-  EXPECT_TRUE(mentions(old, "missingnames[fc_self.bias]andunexpectednames[bias]"));
+  const std::string renamed =
+      refusal(*layer, {{"offset", bias}, {"fc_neigh.weight", neigh}, {"fc_self.weight", own}});
+  EXPECT_TRUE(mentions(renamed, "missingnames[fc_self.bias]andunexpectednames[offset]"));
   EXPECT_TRUE(mentions(refusal(*layer, {}),
                        "missingnames[fc_neigh.weight,fc_self.bias,fc_self.weight]and"
                        "unexpectednames[]"));
@@ -129,12 +199,16 @@ TEST(StateDict, other_names_shapes_and_kinds_of_numbers_are_errors_that_change_n
     return refusal(*layer,
                    {{"fc_neigh.weight", neigh}, {"fc_self.weight", own}, {"fc_self.bias", other}});
   };
-  const at::Tensor quantized = at::quantize_per_tensor(at::ones({2}), 0.5, 0, at::kQInt8);
-  for (const at::Tensor& other : {at::ones({3}), at::ones({1, 2}), at::ones({2}, at::kComplexFloat),
-                                  at::scalar_tensor(1.0), quantized}) {
+  for (const at::Tensor& other : {at::ones({3}), at::ones({1, 2}), at::scalar_tensor(1.0)}) {
     const std::string text = with_bias(other);
     EXPECT_TRUE(mentions(text, "'fc_self.bias'asthemodule'sfloat32[2],got"));
   }
+  const std::string all = refusal(
+      *layer,
+      {{"fc_neigh.weight", own}, {"fc_self.weight", bias}, {"fc_self.bias", at::ones({4})}});
+  EXPECT_TRUE(mentions(all,
+                       "'fc_self.bias'asthemodule'sfloat32[2],gotfloat32[4];"
+                       "'fc_self.weight'asthemodule'sfloat32[2,3],gotfloat32[2]"));
 
   torch::nn::BatchNorm1d norm(2);
   norm->to(test_device());
@@ -177,22 +251,26 @@ std::string fault(const std::string& path) {
 TEST(StateDict, files_that_are_not_there_or_of_another_kind_are_errors) {
   const TempFolder folder;
   EXPECT_TRUE(mentions(fault(folder.path("nothing.pt")), "nosuchfile"));
+  EXPECT_TRUE(mentions(fault(folder.path("nothing.safetensors")), "nosuchfile"));
   EXPECT_TRUE(mentions(fault(folder.path()), "notaregularfile"));
-  const std::string expected = "torch.save(dict(model.state_dict()),path)";
-  EXPECT_TRUE(mentions(fault(folder.write("empty", "")), expected));
-  EXPECT_TRUE(mentions(fault(folder.write("text", std::string(1000, 'x'))), expected));
-  const at::Tensor tensor = at::ones({2});
-  EXPECT_TRUE(mentions(fault(folder.write("tensor", bytes_of(tensor))), "holdsnodict"));
+  EXPECT_TRUE(mentions(fault(folder.write("empty", "")), "nofileoftorch.save"));
+  EXPECT_TRUE(mentions(fault(folder.write("text", std::string(1000, 'x'))), "nofileoftorch.save"));
   EXPECT_TRUE(
-      mentions(fault(folder.write("list", bytes_of(c10::IValue(std::vector<at::Tensor>{tensor})))),
-               "holdsnodict"));
+      mentions(fault(folder.write("array.npz", npz_bytes({{"a", "b"}}))), "nofileoftorch.save"));
+  const at::Tensor tensor = at::ones({2});
+  EXPECT_TRUE(
+      mentions(fault(folder.write("a.safetensors", saved({{"a", tensor}}))), "no.safetensorsfile"));
+  EXPECT_TRUE(mentions(fault(folder.write("tensor", bytes_of(tensor))), "holdsnodict"));
   c10::Dict<std::int64_t, at::Tensor> numbered;
   numbered.insert(1, tensor);
   EXPECT_TRUE(mentions(fault(folder.write("numbered", bytes_of(numbered))), "keysarenotstrings"));
   c10::Dict<std::string, std::int64_t> counts;
   counts.insert("epoch", 3);
   EXPECT_TRUE(mentions(fault(folder.write("counts", bytes_of(counts))), "under'epoch'"));
-  EXPECT_TRUE(mentions(fault(folder.write("array.npz", npz_bytes({{"a", "b"}}))), expected));
+  const at::Tensor quantized = at::quantize_per_tensor(tensor, 0.5, 0, at::kQInt8);
+  for (const at::Tensor& other : {tensor.to(at::kComplexFloat), quantized}) {
+    EXPECT_TRUE(mentions(fault(folder.write("other", saved({{"a", other}}))), "isrefused"));
+  }
 }
 
 TEST(StateDict, truncated_and_corrupt_files_are_errors) {
@@ -210,7 +288,7 @@ TEST(StateDict, truncated_and_corrupt_files_are_errors) {
   ASSERT_NE(place, std::string::npos);
   std::string flipped = whole;
   flipped[place] = static_cast<char>(~flipped[place]);
-  EXPECT_TRUE(mentions(fault(folder.write("flipped.pt", flipped)), "corrupt"));
+  EXPECT_TRUE(mentions(fault(folder.write("flipped.pt", flipped)), "damagedzipmember:CRC"));
 }
 
 }  // namespace
