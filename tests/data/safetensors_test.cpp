@@ -128,26 +128,17 @@ TEST_F(SafetensorsFile, other_files_are_refused) {
   EXPECT_TRUE(file_refused(with_length(deep.size(), deep), "no JSON object"));
 }
 
-TEST_F(SafetensorsFile, every_truncation_is_an_io_error) {
+TEST_F(SafetensorsFile, a_damaged_file_gives_tensors_or_an_io_error) {
+  constexpr std::size_t kStep = 3;
   std::ifstream file(safetensors_path("dtypes"), std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  for (std::size_t size = 0; size < bytes.size(); ++size) {
-    const std::string path = folder_.write("a.safetensors", bytes.substr(0, size));
-    EXPECT_TRUE(refused(path, "")) << size;
-  }
-}
-
-TEST_F(SafetensorsFile, a_changed_byte_gives_numbers_or_an_io_error) {
-  std::ifstream file(safetensors_path("dtypes"), std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    for (const int change : {1, 128}) {
-      std::string damaged = bytes;
-      damaged[i] = static_cast<char>(damaged[i] ^ change);
-      try {
-        EXPECT_FALSE(read_safetensors(folder_.write("a.safetensors", damaged)).empty());
-      } catch (const IoError&) {
-      }
+  for (std::size_t i = 0; i < bytes.size(); i += kStep) {
+    EXPECT_TRUE(refused(folder_.write("a.safetensors", bytes.substr(0, i)), "")) << i;
+    std::string damaged = bytes;
+    damaged[i] = static_cast<char>(damaged[i] ^ (i % 2 == 0 ? 1 : 128));
+    try {
+      EXPECT_FALSE(read_safetensors(folder_.write("a.safetensors", damaged)).empty());
+    } catch (const IoError&) {
     }
   }
 }

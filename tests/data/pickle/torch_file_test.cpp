@@ -116,6 +116,24 @@ TEST(TorchFile, a_changed_byte_gives_numbers_or_an_io_error) {
   }
 }
 
+TEST(TorchFile, a_damaged_state_dict_gives_tensors_or_an_io_error) {
+  constexpr std::size_t kStep = 97;
+  const TempFolder folder;
+  for (const char* name : {"state.pt", "state_old.pt"}) {
+    const std::string bytes = contents_of(name);
+    for (std::size_t i = 0; i < bytes.size(); i += kStep) {
+      const std::string path = folder.write("a.pt", bytes.substr(0, i));
+      EXPECT_THROWS(IoError, path, read_state_dict(path)) << name << " " << i;
+      std::string damaged = bytes;
+      damaged[i] = static_cast<char>(damaged[i] ^ (i % 2 == 0 ? 1 : 128));
+      try {
+        EXPECT_FALSE(read_state_dict(folder.write("a.pt", damaged)).empty());
+      } catch (const IoError&) {
+      }
+    }
+  }
+}
+
 /// Zip files with a pickle and the storage "0" of these bytes.
 class TorchZip : public testing::Test {
  protected:
