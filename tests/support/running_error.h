@@ -46,6 +46,16 @@ inline Rounded rounded(const at::Tensor& value, const at::Tensor& error, at::Sca
   return {value, error + unit * (value.abs() + error) + dtype.smallest, storage};
 }
 
+/// The numbers of x, for steps that store their results in another type.
+inline Rounded held(const Rounded& x, at::ScalarType storage) {
+  return {x.value, x.error, storage};
+}
+
+/// The numbers of x after a store in this type.
+inline Rounded stored(const Rounded& x, at::ScalarType storage) {
+  return rounded(x.value, x.error, storage);
+}
+
 inline Rounded operator+(const Rounded& a, const Rounded& b) {
   return rounded(a.value + b.value, a.error + b.error, a.storage);
 }
@@ -81,6 +91,14 @@ inline Rounded matmul(const at::Tensor& matrix, const Rounded& x) {
   return rounded(at::matmul(matrix, x.value), at::matmul(sizes, x.error) + summing, x.storage);
 }
 
+/// a b, of two matrices with errors. The accumulator rounds each product and each sum.
+inline Rounded matmul(const Rounded& a, const Rounded& b) {
+  const at::Tensor left = a.value.abs() + a.error, right = b.value.abs() + b.error;
+  const double steps = 2 * static_cast<double>(a.size(1)) * info(a.storage).accum_epsilon;
+  const at::Tensor error = at::matmul(a.value.abs(), b.error) + at::matmul(a.error, right);
+  return rounded(at::matmul(a.value, b.value), error + steps * at::matmul(left, right), a.storage);
+}
+
 /// The sums of the rows: [N, 1].
 inline at::Tensor row_sums(const at::Tensor& x) {
   return x.sum(1, true);
@@ -100,6 +118,21 @@ inline Rounded applied(const Rounded& x, const at::Tensor& weight, const at::Ten
   return bias.defined() ? product + exactly(bias) : product;
 }
 
+/// The sum of the terms, each addition stored, in any order.
+inline Rounded sum_in_any_order(const std::vector<Rounded>& terms) {
+  at::Tensor value = terms.front().value, error = terms.front().error;
+  at::Tensor sizes = value.abs() + error;
+  for (std::size_t i = 1; i < terms.size(); ++i) {
+    value = value + terms[i].value;
+    error = error + terms[i].error;
+    sizes = sizes + terms[i].value.abs() + terms[i].error;
+  }
+  const at::ScalarType storage = terms.front().storage;
+  const double roundings = static_cast<double>(terms.size() - 1) * info(storage).epsilon / 2;
+  // (1 + u)^n - 1 < 2 n u for the few terms here.
+  return rounded(value, error + 2 * roundings * sizes, storage);
+}
+
 /// The tensors side by side. at::cat is the same for at::Tensor.
 inline Rounded cat(const std::vector<Rounded>& parts, std::int64_t dim) {
   std::vector<at::Tensor> values, errors;
@@ -117,6 +150,30 @@ inline at::Tensor zero_rows(const at::Tensor& like, std::int64_t rows, std::int6
 inline Rounded zero_rows(const Rounded& like, std::int64_t rows, std::int64_t width) {
   const at::Tensor zeros = zero_rows(like.value, rows, width);
   return {zeros, zeros, like.storage};
+}
+
+/// Rounds nothing, and does not increase an error.
+inline Rounded relu(const Rounded& x) {
+  return {x.value.clamp_min(0), x.error, x.storage};
+}
+
+/// The gradient of relu(x): that of the result where x is positive. Rounds nothing, but x may have
+/// either sign within its error.
+inline Rounded relu_gradient(const Rounded& x, const Rounded& grad) {
+  const at::Tensor passes = x.value.gt(0).to(at::kDouble);
+  const at::Tensor error =
+      at::where(x.value.abs() <= x.error, grad.value.abs() + grad.error, passes * grad.error);
+  return {passes * grad.value, error, grad.storage};
+}
+
+/// 1 / sqrt(x + eps), for x of at least 0. The accumulator rounds the sum, the root and the
+/// quotient.
+inline Rounded inverse_root(const Rounded& x, double eps) {
+  const at::Tensor value = (x.value + eps).rsqrt();
+  const at::Tensor most = ((x.value - x.error).clamp_min(0) + eps).rsqrt();
+  const at::Tensor least = (x.value + x.error + eps).rsqrt();
+  const at::Tensor computing = 3 * info(x.storage).accum_epsilon * most;
+  return rounded(value, at::maximum(most - value, value - least) + computing, x.storage);
 }
 
 /// Roundings of the accumulator in exp, tanh and 1 / (1 + exp(-x)), relative to 1 or to the result.
