@@ -12,8 +12,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
-#include "mezzo/nn/conv/recurrent.h"
 #include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/recurrent.h"
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::nn {
@@ -97,7 +97,7 @@ at::Tensor JumpingKnowledgeImpl::attention(const std::vector<at::Tensor>& layers
     backward[i] = state.hidden;
   }
   for (std::size_t i = 0; i < count; ++i) {
-    scores.push_back(mezzo::linear(at::cat({forward[i], backward[i]}, 1), att->weight, att->bias));
+    scores.push_back(detail::apply_linear(*att, at::cat({forward[i], backward[i]}, 1)));
   }
   return at::softmax(at::cat(scores, 1), 1);
 }

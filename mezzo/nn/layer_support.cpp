@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
+#include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/topology_build.h"
@@ -113,6 +114,20 @@ void check_in_degrees(std::string_view layer, const Topology& topology, bool all
       "{}: expected an in-edge of every destination, got nodes without in-edges; add self loops "
       "(add_self_loop) or set allow_zero_in_degree",
       layer);
+}
+
+torch::nn::Linear linear_layer(std::int64_t in_features, std::int64_t out_features, bool bias) {
+  return torch::nn::Linear(torch::nn::LinearOptions(in_features, out_features).bias(bias));
+}
+
+void reset_weights(std::initializer_list<const torch::nn::Linear*> layers) {
+  for (const torch::nn::Linear* layer : layers) {
+    if (!layer->is_empty()) torch::nn::init::xavier_normal_((*layer)->weight, kReluGain);
+  }
+}
+
+at::Tensor apply_linear(const torch::nn::LinearImpl& layer, const at::Tensor& x) {
+  return mezzo::linear(x, layer.weight, layer.bias);
 }
 
 bool is_sparse(const at::Tensor& h) {

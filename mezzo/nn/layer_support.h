@@ -1,23 +1,34 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <numbers>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/modules/linear.h>
 
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/graph.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/layer.h"
 
-/// Code shared by the layers: checks of options and inputs, and float32 parameters with 16-bit
-/// rows. Internal to nn; not exported. All checks throw InvalidArgument with the name of the layer.
+/// Code shared by the layers: checks of options and inputs, linear layers, and float32 parameters
+/// with 16-bit rows. Internal to nn; not exported. All checks throw InvalidArgument with the name
+/// of the layer.
 namespace mezzo::nn::detail {
 
 using mezzo::detail::describe;
 
 /// Checks that `value` is at least 1.
 void check_positive(std::string_view layer, std::string_view name, std::int64_t value);
+
+/// Checks in_features and out_features in the same way.
+template <class Options>
+void check_in_and_out(std::string_view layer, const Options& options) {
+  check_positive(layer, "in_features", options.in_features);
+  check_positive(layer, "out_features", options.out_features);
+}
 
 /// Checks that `value` is in [0, 1).
 void check_probability(std::string_view layer, std::string_view name, double value);
@@ -66,6 +77,16 @@ NodeRows drop_features(const NodeRows& h, double probability, bool training);
 /// Checks that every destination has an in-edge, unless `allow_zero`. Reads the degrees once per
 /// topology.
 void check_in_degrees(std::string_view layer, const Topology& topology, bool allow_zero);
+
+torch::nn::Linear linear_layer(std::int64_t in_features, std::int64_t out_features, bool bias);
+
+/// The gain for initial weights in front of relu, as in DGL: sqrt(2).
+inline constexpr double kReluGain = std::numbers::sqrt2;
+/// Reinitializes the weights, not the biases: Glorot normal with kReluGain. Skips empty layers.
+void reset_weights(std::initializer_list<const torch::nn::Linear*> layers);
+
+/// mezzo::linear with the layer's weight and bias, which is fast in 16 bits, unlike its forward().
+at::Tensor apply_linear(const torch::nn::LinearImpl& layer, const at::Tensor& x);
 
 /// Whether h is sparse CSR: it can be multiplied, but neither aggregated nor sliced.
 bool is_sparse(const at::Tensor& h);

@@ -15,8 +15,8 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
-#include "mezzo/nn/conv/recurrent.h"
 #include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/recurrent.h"
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::nn {
@@ -232,7 +232,7 @@ at::Tensor WeightAndSumImpl::forward(const Graph& graph, const at::Tensor& h) {
   check_members("WeightAndSum", "h", graph, h, RowsOf::kNodes);
   check_width("WeightAndSum", h, in_features);
   const auto& weighting = weighting_->at<torch::nn::LinearImpl>(0);
-  const at::Tensor weights = at::sigmoid(mezzo::linear(h, weighting.weight, weighting.bias));
+  const at::Tensor weights = at::sigmoid(detail::apply_linear(weighting, h));
   return weighted_sum(nodes_to_graphs(graph), h, weights);
 }
 

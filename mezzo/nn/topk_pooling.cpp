@@ -47,7 +47,7 @@ std::string describe_options(std::string_view layer, const TopKPoolingOptions& o
 
 /// A product without bias, to one number. Its initial values are uniform in +-1/sqrt(in), as PyG's.
 torch::nn::Linear to_one(std::int64_t width) {
-  return torch::nn::Linear(torch::nn::LinearOptions(width, 1).bias(false));
+  return detail::linear_layer(width, 1, /*bias=*/false);
 }
 
 /// rows . weight: [N, 1]. rows: float32 or float64 [N, in]; weight: [1, in].

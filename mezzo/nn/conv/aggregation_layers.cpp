@@ -16,9 +16,9 @@
 #include "mezzo/graph/functions.h"
 #include "mezzo/message_passing/fn.h"
 #include "mezzo/message_passing/update_all.h"
-#include "mezzo/nn/conv/propagation.h"
-#include "mezzo/nn/conv/recurrent.h"
+#include "mezzo/nn/conv/conv_support.h"
 #include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/recurrent.h"
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::nn {
@@ -86,8 +86,7 @@ SAGEConvImpl::SAGEConvImpl(SAGEConvOptions layer_options) : options(std::move(la
 void SAGEConvImpl::reset() {
   const std::int64_t in = options.in_features, out = options.out_features;
   const std::int64_t in_dst = detail::width_of_destinations(kSageConvName, options);
-  detail::check_positive(kSageConvName, "in_features", in);
-  detail::check_positive(kSageConvName, "out_features", out);
+  detail::check_in_and_out(kSageConvName, options);
   detail::check_probability(kSageConvName, "feature_dropout", options.feature_dropout);
   MEZZO_CHECK(!name_of(SageAggregators{}, options.aggregator).empty(),
               "{}: expected aggregator to be one of {}, got {}", kSageConvName,
@@ -102,11 +101,9 @@ void SAGEConvImpl::reset() {
   if (options.aggregator == Aggregator::kLstm) {
     lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(in, in)));
   }
-  const auto received = torch::nn::LinearOptions(in, out).bias(false);
-  fc_neigh = register_module("fc_neigh", torch::nn::Linear(received));
+  fc_neigh = register_module("fc_neigh", detail::linear_layer(in, out, /*bias=*/false));
   if (options.aggregator != Aggregator::kGcn) {
-    const auto own = torch::nn::LinearOptions(in_dst, out).bias(options.bias);
-    fc_self = register_module("fc_self", torch::nn::Linear(own));
+    fc_self = register_module("fc_self", detail::linear_layer(in_dst, out, options.bias));
   } else if (options.bias) {
     bias = register_parameter("bias", at::empty({out}));
   }
@@ -122,11 +119,10 @@ void SAGEConvImpl::pretty_print(std::ostream& stream) const {
 }
 
 void SAGEConvImpl::reset_parameters() {
-  const double gain = std::sqrt(2.0);  // for relu
   for (torch::nn::Linear* part : {&fc_pool, &fc_self, &fc_neigh}) {
     if (part->is_empty()) continue;
     (*part)->reset_parameters();
-    torch::nn::init::xavier_uniform_((*part)->weight, gain);
+    torch::nn::init::xavier_uniform_((*part)->weight, detail::kReluGain);
   }
   if (!lstm.is_empty()) lstm->reset_parameters();
   if (bias.defined()) torch::nn::init::zeros_(bias);
@@ -141,7 +137,7 @@ at::Tensor SAGEConvImpl::neighbours(const Topology& topology, const NodeRows& h,
     return mezzo::linear(read_messages(lstm, topology, rows, edge_weight), weight);
   }
   if (aggregator == Aggregator::kPool) {
-    const at::Tensor messages = at::relu(mezzo::linear(h.src(), fc_pool->weight, fc_pool->bias));
+    const at::Tensor messages = at::relu(detail::apply_linear(*fc_pool, h.src()));
     return mezzo::linear(aggregate(topology, aggregator, messages, edge_weight), weight);
   }
   const bool takes_both = h.is_pair() && aggregator == Aggregator::kGcn;

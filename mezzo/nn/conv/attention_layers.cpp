@@ -14,7 +14,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/conv/attention_support.h"
-#include "mezzo/nn/conv/propagation.h"
+#include "mezzo/nn/conv/conv_support.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"
 
@@ -56,12 +56,10 @@ void GATConvImpl::pretty_print(std::ostream& stream) const {
 }
 
 void GATConvImpl::reset_parameters() {
-  for (torch::nn::Linear* part : {&fc, &fc_src, &fc_dst}) {
-    if (!part->is_empty()) torch::nn::init::xavier_normal_((*part)->weight, detail::kAttentionGain);
-  }
-  torch::nn::init::xavier_normal_(attn_l, detail::kAttentionGain);
-  torch::nn::init::xavier_normal_(attn_r, detail::kAttentionGain);
-  if (!res_fc.is_empty()) torch::nn::init::xavier_normal_(res_fc->weight, detail::kAttentionGain);
+  detail::reset_weights({&fc, &fc_src, &fc_dst});
+  torch::nn::init::xavier_normal_(attn_l, detail::kReluGain);
+  torch::nn::init::xavier_normal_(attn_r, detail::kReluGain);
+  detail::reset_weights({&res_fc});
   if (options.bias) torch::nn::init::zeros_(res_fc.is_empty() ? bias : res_fc->bias);
 }
 
@@ -177,12 +175,12 @@ void GATv2ConvImpl::pretty_print(std::ostream& stream) const {
 
 void GATv2ConvImpl::reset_parameters() {
   const auto reset = [&](torch::nn::Linear& part) {
-    torch::nn::init::xavier_normal_(part->weight, detail::kAttentionGain);
+    torch::nn::init::xavier_normal_(part->weight, detail::kReluGain);
     if (options.bias) torch::nn::init::zeros_(part->bias);
   };
   reset(fc_src);
   if (!options.share_weights) reset(fc_dst);
-  torch::nn::init::xavier_normal_(attn, detail::kAttentionGain);
+  torch::nn::init::xavier_normal_(attn, detail::kReluGain);
   if (!res_fc.is_empty()) reset(res_fc);
 }
 
@@ -206,8 +204,8 @@ std::pair<at::Tensor, at::Tensor> GATv2ConvImpl::forward_with_attention(const To
   const std::int64_t num_dst = topology.num_dst();
 
   const NodeRows h = detail::drop_features(features, options.feature_dropout, is_training());
-  const at::Tensor sent = mezzo::linear(h.src(), fc_src->weight, fc_src->bias)
-                              .reshape({topology.num_src(), heads, width});
+  const at::Tensor sent =
+      detail::apply_linear(*fc_src, h.src()).reshape({topology.num_src(), heads, width});
   const at::Tensor logits =
       gatv2_scores(topology, sent, received(h, sent, num_dst), attn, options.negative_slope);
   const at::Tensor attention = [&] {

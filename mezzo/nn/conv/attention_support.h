@@ -15,14 +15,10 @@
 /// to nn; not exported.
 namespace mezzo::nn::detail {
 
-/// The gain of the first weights: for relu, as in DGL.
-inline const double kAttentionGain = std::sqrt(2.0);
-
 /// Checks the sizes of any of these layers.
 template <class Options>
 void check_attention_sizes(std::string_view layer, const Options& options) {
-  check_positive(layer, "in_features", options.in_features);
-  check_positive(layer, "out_features", options.out_features);
+  check_in_and_out(layer, options);
   check_positive(layer, "num_heads", options.num_heads);
 }
 
@@ -39,8 +35,7 @@ void check_attention_options(std::string_view layer, const Options& options) {
 /// A linear layer from rows of this width to all heads.
 template <class Options>
 torch::nn::Linear linear_to_heads(const Options& options, std::int64_t in_features, bool bias) {
-  const std::int64_t width = options.num_heads * options.out_features;
-  return torch::nn::Linear(torch::nn::LinearOptions(in_features, width).bias(bias));
+  return linear_layer(in_features, options.num_heads * options.out_features, bias);
 }
 
 /// Creates `fc`, or with in_features_dst `fc_src` and `fc_dst`.

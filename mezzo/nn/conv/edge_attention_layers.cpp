@@ -12,7 +12,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/conv/attention_support.h"
-#include "mezzo/nn/conv/propagation.h"
+#include "mezzo/nn/conv/conv_support.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"
 
@@ -21,10 +21,6 @@ namespace {
 
 constexpr auto kEgatConvName = "EGATConv";
 constexpr auto kEdgeGatConvName = "EdgeGATConv";
-
-torch::nn::Linear linear_without_bias(std::int64_t in_features, std::int64_t out_features) {
-  return torch::nn::Linear(torch::nn::LinearOptions(in_features, out_features).bias(false));
-}
 
 /// attn . weight x of each head as a weight for x: [heads, in]. weight: [heads * width, in].
 at::Tensor weight_of_projected_scores(const at::Tensor& attn, const at::Tensor& weight) {
@@ -43,12 +39,14 @@ void EGATConvImpl::reset() {
   detail::check_positive(kEgatConvName, "out_edge_features", options.out_edge_features);
   const std::int64_t in_dst = detail::width_of_destinations(kEgatConvName, options);
   const std::int64_t width = options.num_heads * options.out_edge_features;
+  const auto to_edges = [width](std::int64_t in) {
+    return detail::linear_layer(in, width, /*bias=*/false);
+  };
   fc_node_src = register_module(
-      "fc_node_src",
-      linear_without_bias(options.in_features, options.num_heads * options.out_features));
-  fc_ni = register_module("fc_ni", linear_without_bias(options.in_features, width));
-  fc_nj = register_module("fc_nj", linear_without_bias(in_dst, width));
-  fc_fij = register_module("fc_fij", linear_without_bias(options.in_edge_features, width));
+      "fc_node_src", detail::linear_to_heads(options, options.in_features, /*bias=*/false));
+  fc_ni = register_module("fc_ni", to_edges(options.in_features));
+  fc_nj = register_module("fc_nj", to_edges(in_dst));
+  fc_fij = register_module("fc_fij", to_edges(options.in_edge_features));
   attn = register_parameter("attn", at::empty({1, options.num_heads, options.out_edge_features}));
   if (options.bias) bias = register_parameter("bias", at::empty({width}));
   reset_parameters();
@@ -63,10 +61,8 @@ void EGATConvImpl::pretty_print(std::ostream& stream) const {
 }
 
 void EGATConvImpl::reset_parameters() {
-  for (torch::nn::Linear* part : {&fc_node_src, &fc_ni, &fc_fij, &fc_nj}) {
-    torch::nn::init::xavier_normal_((*part)->weight, detail::kAttentionGain);
-  }
-  torch::nn::init::xavier_normal_(attn, detail::kAttentionGain);
+  detail::reset_weights({&fc_node_src, &fc_ni, &fc_fij, &fc_nj});
+  torch::nn::init::xavier_normal_(attn, detail::kReluGain);
   if (bias.defined()) torch::nn::init::zeros_(bias);
 }
 
@@ -125,8 +121,11 @@ void EdgeGATConvImpl::reset() {
   attn_l = register_parameter("attn_l", vector());
   attn_r = register_parameter("attn_r", vector());
   if (options.bias) bias = register_parameter("bias", at::empty({width}));
-  if (options.residual) res_fc = register_module("res_fc", linear_without_bias(in_dst, width));
-  fc_edge = register_module("fc_edge", linear_without_bias(options.edge_features, width));
+  const auto to_heads = [&](std::int64_t in) {
+    return detail::linear_to_heads(options, in, /*bias=*/false);
+  };
+  if (options.residual) res_fc = register_module("res_fc", to_heads(in_dst));
+  fc_edge = register_module("fc_edge", to_heads(options.edge_features));
   attn_edge = register_parameter("attn_edge", vector());
   reset_parameters();
 }
@@ -142,11 +141,9 @@ void EdgeGATConvImpl::pretty_print(std::ostream& stream) const {
 }
 
 void EdgeGATConvImpl::reset_parameters() {
-  for (torch::nn::Linear* part : {&fc, &fc_src, &fc_dst, &fc_edge, &res_fc}) {
-    if (!part->is_empty()) torch::nn::init::xavier_normal_((*part)->weight, detail::kAttentionGain);
-  }
+  detail::reset_weights({&fc, &fc_src, &fc_dst, &fc_edge, &res_fc});
   for (at::Tensor* part : {&attn_l, &attn_r, &attn_edge}) {
-    torch::nn::init::xavier_normal_(*part, detail::kAttentionGain);
+    torch::nn::init::xavier_normal_(*part, detail::kReluGain);
   }
   if (bias.defined()) torch::nn::init::zeros_(bias);
 }

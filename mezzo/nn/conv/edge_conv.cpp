@@ -39,8 +39,7 @@ EdgeConvImpl::EdgeConvImpl(EdgeConvOptions layer_options) : options(std::move(la
 
 void EdgeConvImpl::reset() {
   const std::int64_t in = options.in_features, out = options.out_features;
-  detail::check_positive(kEdgeConvName, "in_features", in);
-  detail::check_positive(kEdgeConvName, "out_features", out);
+  detail::check_in_and_out(kEdgeConvName, options);
   theta = register_module("theta", torch::nn::Linear(in, out));
   phi = register_module("phi", torch::nn::Linear(in, out));
   if (options.batch_norm) {

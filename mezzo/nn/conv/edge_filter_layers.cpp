@@ -11,7 +11,7 @@
 #include <torch/nn/modules/container/functional.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/nn/conv/propagation.h"
+#include "mezzo/nn/conv/conv_support.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/nn/normalization.h"
 #include "mezzo/ops/ops.h"
@@ -49,14 +49,9 @@ at::Tensor shifted_softplus(const at::Tensor& x) {
   return at::softplus(x).sub_(std::log(2.0));
 }
 
-/// The linear layer at this place of the module, by mezzo::linear, which is fast in 16 bits.
-at::Tensor apply_linear(const torch::nn::Sequential& module, std::size_t at, const at::Tensor& x) {
-  const auto& linear = module->at<torch::nn::LinearImpl>(at);
-  return mezzo::linear(x, linear.weight, linear.bias);
-}
-
-at::Tensor apply_linear(const torch::nn::Linear& linear, const at::Tensor& x) {
-  return mezzo::linear(x, linear->weight, linear->bias);
+/// The linear layer at this place of the module.
+const torch::nn::LinearImpl& linear_at(const torch::nn::Sequential& module, std::size_t place) {
+  return module->at<torch::nn::LinearImpl>(place);
 }
 
 }  // namespace
@@ -70,15 +65,14 @@ NNConvImpl::NNConvImpl(NNConvOptions layer_options, TensorModule function)
 }
 
 void NNConvImpl::reset() {
-  detail::check_positive(kNnConvName, "in_features", options.in_features);
-  detail::check_positive(kNnConvName, "out_features", options.out_features);
+  detail::check_in_and_out(kNnConvName, options);
   MEZZO_CHECK(!name_of(GinAggregators{}, options.aggregator).empty(),
               "{}: expected aggregator to be one of {}, got {}", kNnConvName,
               mezzo::detail::names(GinAggregators{}), name_of(Aggregators{}, options.aggregator));
   const std::int64_t in_dst = detail::width_of_destinations(kNnConvName, options);
   if (options.residual && in_dst != options.out_features) {
-    const auto residual = torch::nn::LinearOptions(in_dst, options.out_features).bias(false);
-    res_fc = register_module("res_fc", torch::nn::Linear(residual));
+    res_fc = register_module("res_fc",
+                             detail::linear_layer(in_dst, options.out_features, /*bias=*/false));
   }
   if (options.bias) bias = register_parameter("bias", at::empty({options.out_features}));
   edge_func = edge_func.clone();
@@ -88,7 +82,7 @@ void NNConvImpl::reset() {
 
 void NNConvImpl::reset_parameters() {
   if (bias.defined()) torch::nn::init::zeros_(bias);
-  if (!res_fc.is_empty()) torch::nn::init::xavier_normal_(res_fc->weight, std::sqrt(2.0));
+  detail::reset_weights({&res_fc});
 }
 
 void NNConvImpl::pretty_print(std::ostream& stream) const {
@@ -136,9 +130,9 @@ at::Tensor NNConvImpl::forward(const Topology& topology, const NodeRows& h,
       result = result + mezzo::linear(sums, split.last->bias.view({in, out}).t());
     }
   } else {
-    const at::Tensor weights =
-        split.last == nullptr ? edge_func.forward(edge_features)
-                              : mezzo::linear(split.hidden, split.last->weight, split.last->bias);
+    const at::Tensor weights = split.last == nullptr
+                                   ? edge_func.forward(edge_features)
+                                   : detail::apply_linear(*split.last, split.hidden);
     MEZZO_CHECK(weights.dim() >= 1 && weights.size(0) == num_edges,
                 "{}: expected edge_func to return [{}, ...], got {}", kNnConvName, num_edges,
                 detail::describe(weights));
@@ -160,10 +154,9 @@ CFConvImpl::CFConvImpl(CFConvOptions layer_options) : options(layer_options) {
 }
 
 void CFConvImpl::reset() {
-  detail::check_positive(kCfConvName, "in_features", options.in_features);
+  detail::check_in_and_out(kCfConvName, options);
   detail::check_positive(kCfConvName, "edge_features", options.edge_features);
   detail::check_positive(kCfConvName, "hidden_features", options.hidden_features);
-  detail::check_positive(kCfConvName, "out_features", options.out_features);
   using torch::nn::Functional;
   using torch::nn::Linear;
   const std::int64_t hidden = options.hidden_features;
@@ -188,11 +181,13 @@ at::Tensor CFConvImpl::forward(const Topology& topology, const NodeRows& h,
   detail::check_input(kCfConvName, topology, h.src(), options.in_features);
   detail::check_edge_features(kCfConvName, topology, edge_features, h.src(),
                               {topology.num_edges(), options.edge_features});
-  const at::Tensor hidden = shifted_softplus(apply_linear(project_edge, 0, edge_features));
-  const at::Tensor filter = shifted_softplus(apply_linear(project_edge, 2, hidden));
-  const at::Tensor received =
-      gspmm(topology, BinaryOp::kMul, ReduceOp::kSum, apply_linear(project_node, h.src()), filter);
-  return shifted_softplus(apply_linear(project_out, 0, received));
+  const at::Tensor hidden =
+      shifted_softplus(detail::apply_linear(linear_at(project_edge, 0), edge_features));
+  const at::Tensor filter =
+      shifted_softplus(detail::apply_linear(linear_at(project_edge, 2), hidden));
+  const at::Tensor received = gspmm(topology, BinaryOp::kMul, ReduceOp::kSum,
+                                    detail::apply_linear(*project_node, h.src()), filter);
+  return shifted_softplus(detail::apply_linear(linear_at(project_out, 0), received));
 }
 
 GatedGCNConvImpl::GatedGCNConvImpl(GatedGCNConvOptions layer_options)
@@ -202,9 +197,8 @@ GatedGCNConvImpl::GatedGCNConvImpl(GatedGCNConvOptions layer_options)
 
 void GatedGCNConvImpl::reset() {
   const std::int64_t in = options.in_features, out = options.out_features;
-  detail::check_positive(kGatedGcnConvName, "in_features", in);
+  detail::check_in_and_out(kGatedGcnConvName, options);
   detail::check_positive(kGatedGcnConvName, "edge_features", options.edge_features);
-  detail::check_positive(kGatedGcnConvName, "out_features", out);
   detail::check_probability(kGatedGcnConvName, "dropout", options.dropout);
   A = register_module("A", torch::nn::Linear(in, out));
   B = register_module("B", torch::nn::Linear(in, out));
@@ -230,12 +224,12 @@ GatedGCNConvImpl::Result GatedGCNConvImpl::forward(const Topology& topology, con
                               {topology.num_edges(), options.edge_features});
   const std::int64_t num_dst = topology.num_dst();
   // In place, as no gradient reads a sum: each tensor is as large as the result.
-  at::Tensor edges = apply_linear(C, edge_features);
-  edges.add_(gsddmm(topology, BinaryOp::kAdd, apply_linear(D, h.src()),
+  at::Tensor edges = detail::apply_linear(*C, edge_features);
+  edges.add_(gsddmm(topology, BinaryOp::kAdd, detail::apply_linear(*D, h.src()),
                     detail::linear_first_rows(h.dst(), num_dst, E->weight, E->bias)));
   const at::Tensor gates = at::sigmoid(edges);
   const at::Tensor received =
-      gspmm(topology, BinaryOp::kMul, ReduceOp::kSum, apply_linear(B, h.src()), gates);
+      gspmm(topology, BinaryOp::kMul, ReduceOp::kSum, detail::apply_linear(*B, h.src()), gates);
   const at::Tensor sums =
       gspmm(topology, BinaryOp::kCopyRhs, ReduceOp::kSum, std::nullopt, gates) + 1e-6;
   at::Tensor nodes =

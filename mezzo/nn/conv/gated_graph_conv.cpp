@@ -13,8 +13,8 @@
 #include "mezzo/core/error.h"
 #include "mezzo/graph/argument_checks.h"
 #include "mezzo/graph/topology_build.h"
-#include "mezzo/nn/conv/recurrent.h"
 #include "mezzo/nn/layer_support.h"
+#include "mezzo/nn/recurrent.h"
 #include "mezzo/ops/ops.h"
 
 namespace mezzo::nn {
@@ -23,8 +23,7 @@ namespace {
 constexpr auto kGatedGraphConvName = "GatedGraphConv";
 
 void check_options(const GatedGraphConvOptions& options) {
-  detail::check_positive(kGatedGraphConvName, "in_features", options.in_features);
-  detail::check_positive(kGatedGraphConvName, "out_features", options.out_features);
+  detail::check_in_and_out(kGatedGraphConvName, options);
   detail::check_positive(kGatedGraphConvName, "num_steps", options.num_steps);
   detail::check_positive(kGatedGraphConvName, "num_edge_types", options.num_edge_types);
   MEZZO_CHECK(options.in_features <= options.out_features,
@@ -86,7 +85,7 @@ void GatedGraphConvImpl::reset_parameters() {
   gru->reset_parameters();
   for (std::size_t type = 0; type < linears->size(); ++type) {
     const auto& linear = linears->at<torch::nn::LinearImpl>(type);
-    torch::nn::init::xavier_normal_(linear.weight, std::sqrt(2.0));  // the gain of ReLU
+    torch::nn::init::xavier_normal_(linear.weight, detail::kReluGain);
     torch::nn::init::zeros_(linear.bias);
   }
 }
@@ -115,7 +114,7 @@ at::Tensor GatedGraphConvImpl::received(const at::Tensor& h) const {
   at::Tensor sum;
   for (const auto& [type, topology] : split_) {
     const auto& linear = linears->at<torch::nn::LinearImpl>(type);
-    const at::Tensor messages = mezzo::linear(h, linear.weight, linear.bias);
+    const at::Tensor messages = detail::apply_linear(linear, h);
     const at::Tensor part =
         gspmm(topology, BinaryOp::kCopyLhs, ReduceOp::kSum, messages, std::nullopt);
     sum = sum.defined() ? sum + part : part;

@@ -9,6 +9,7 @@
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/conv_support.h"
 #include "mezzo/nn/conv/propagation.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"

@@ -14,6 +14,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/graph/topology_build.h"
+#include "mezzo/nn/conv/conv_support.h"
 #include "mezzo/nn/conv/propagation.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"
@@ -75,8 +76,7 @@ GraphConvImpl::GraphConvImpl(GraphConvOptions layer_options) : options(std::move
 }
 
 void GraphConvImpl::reset() {
-  detail::check_positive(kGraphConvName, "in_features", options.in_features);
-  detail::check_positive(kGraphConvName, "out_features", options.out_features);
+  detail::check_in_and_out(kGraphConvName, options);
   if (options.weight) {
     weight = register_parameter("weight", at::empty({options.in_features, options.out_features}));
   }

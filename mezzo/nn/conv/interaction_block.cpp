@@ -11,6 +11,7 @@
 #include <torch/nn/modules/normalization.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/conv_support.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/dense/edge_mlp.h"
 #include "mezzo/ops/ops.h"
@@ -88,10 +89,7 @@ std::pair<at::Tensor, at::Tensor> InteractionBlockImpl::forward(const Topology& 
                                                                 const at::Tensor& e) {
   const std::int64_t node = options.node_features, edge = options.edge_features;
   const at::ScalarType weights = linear_of(edge_mlp, 0).weight.scalar_type();
-  MEZZO_CHECK(topology.num_src() == topology.num_dst(),
-              "{}: expected a topology of one set of nodes, got {} sources and {} destinations",
-              kInteractionBlockName, topology.num_src(), topology.num_dst());
-  detail::check_prefix(kInteractionBlockName, topology);
+  detail::check_one_node_set(kInteractionBlockName, topology);
   check_rows("h", h, topology.num_src(), node, topology, weights);
   check_rows("e", e, topology.num_edges(), edge, topology, weights);
 
@@ -125,8 +123,7 @@ std::pair<at::Tensor, at::Tensor> InteractionBlockImpl::forward(const Topology& 
   at::Tensor rows = mezzo::linear(h, columns(on_node.weight, 0, node), on_node.bias) +
                     mezzo::linear(received, columns(on_node.weight, node, edge));
   for (std::int64_t i = 1; i <= options.hidden_layers; ++i) {
-    const torch::nn::LinearImpl& layer = linear_of(node_mlp, i);
-    rows = mezzo::linear(rows.relu_(), layer.weight, layer.bias);
+    rows = detail::apply_linear(linear_of(node_mlp, i), rows.relu_());
   }
   rows = norm_of(node_mlp).forward(rows);
   return {h.to(rows.scalar_type()) + rows, new_e};

@@ -14,7 +14,7 @@
 #include <torch/nn/modules/activation.h>
 
 #include "mezzo/core/error.h"
-#include "mezzo/nn/conv/propagation.h"
+#include "mezzo/nn/conv/conv_support.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/nn/normalization.h"
 #include "mezzo/ops/ops.h"
@@ -120,8 +120,7 @@ PNAConvImpl::PNAConvImpl(PNAConvOptions layer_options) : options(std::move(layer
 void PNAConvImpl::reset() {
   const std::int64_t in = options.in_features, out = options.out_features;
   const std::int64_t count = options.num_towers;
-  detail::check_positive(kPnaConvName, "in_features", in);
-  detail::check_positive(kPnaConvName, "out_features", out);
+  detail::check_in_and_out(kPnaConvName, options);
   detail::check_positive(kPnaConvName, "num_towers", count);
   detail::check_probability(kPnaConvName, "dropout", options.dropout);
   MEZZO_CHECK(
@@ -262,7 +261,7 @@ at::Tensor PNAConvImpl::forward(const Topology& topology, const at::Tensor& feat
   }
   const auto& mixing = mixing_layer->at<torch::nn::LinearImpl>(0);
   const at::Tensor mixed =
-      at::leaky_relu(mezzo::linear(at::cat(of_towers, 1), mixing.weight, mixing.bias), 0.01);
+      at::leaky_relu(detail::apply_linear(mixing, at::cat(of_towers, 1)), 0.01);
   if (!options.residual || options.in_features != options.out_features) return mixed;
   return mixed + h.to(mixed.scalar_type());
 }

@@ -11,6 +11,7 @@
 #include <torch/nn/init.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/conv/conv_support.h"
 #include "mezzo/nn/conv/propagation.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"
@@ -50,12 +51,10 @@ SGConvImpl::SGConvImpl(SGConvOptions layer_options) : options(std::move(layer_op
 }
 
 void SGConvImpl::reset() {
-  detail::check_positive(kSgConvName, "in_features", options.in_features);
-  detail::check_positive(kSgConvName, "out_features", options.out_features);
+  detail::check_in_and_out(kSgConvName, options);
   detail::check_hops(kSgConvName, options.k);
-  const auto product =
-      torch::nn::LinearOptions(options.in_features, options.out_features).bias(options.bias);
-  fc = register_module("fc", torch::nn::Linear(product));
+  fc = register_module(
+      "fc", detail::linear_layer(options.in_features, options.out_features, options.bias));
   clear_cache();
   reset_parameters();
 }
@@ -135,7 +134,7 @@ at::Tensor SGConvImpl::forward(const Topology& topology, const at::Tensor& h,
     rows = detail::propagate(propagation, dense(h), options.k);
   }
   if (options.norm) rows = options.norm(rows);
-  return mezzo::linear(rows, fc->weight, fc->bias);
+  return detail::apply_linear(*fc, rows);
 }
 
 TAGConvImpl::TAGConvImpl(TAGConvOptions layer_options) : options(std::move(layer_options)) {
@@ -143,12 +142,10 @@ TAGConvImpl::TAGConvImpl(TAGConvOptions layer_options) : options(std::move(layer
 }
 
 void TAGConvImpl::reset() {
-  detail::check_positive(kTagConvName, "in_features", options.in_features);
-  detail::check_positive(kTagConvName, "out_features", options.out_features);
+  detail::check_in_and_out(kTagConvName, options);
   detail::check_hops(kTagConvName, options.k);
   const std::int64_t width = options.in_features * (options.k + 1);
-  const auto product = torch::nn::LinearOptions(width, options.out_features).bias(options.bias);
-  lin = register_module("lin", torch::nn::Linear(product));
+  lin = register_module("lin", detail::linear_layer(width, options.out_features, options.bias));
   reset_parameters();
 }
 
@@ -159,7 +156,7 @@ void TAGConvImpl::pretty_print(std::ostream& stream) const {
 
 void TAGConvImpl::reset_parameters() {
   lin->reset_parameters();
-  torch::nn::init::xavier_normal_(lin->weight, std::sqrt(2.0));  // the gain of relu
+  detail::reset_weights({&lin});
 }
 
 at::Tensor TAGConvImpl::forward(const Topology& topology, const at::Tensor& h,
@@ -300,12 +297,11 @@ ChebConvImpl::ChebConvImpl(ChebConvOptions layer_options) : options(std::move(la
 }
 
 void ChebConvImpl::reset() {
-  detail::check_positive(kChebConvName, "in_features", options.in_features);
-  detail::check_positive(kChebConvName, "out_features", options.out_features);
+  detail::check_in_and_out(kChebConvName, options);
   detail::check_positive(kChebConvName, "k", options.k);
   const std::int64_t width = options.k * options.in_features;
-  const auto product = torch::nn::LinearOptions(width, options.out_features).bias(options.bias);
-  linear = register_module("linear", torch::nn::Linear(product));
+  linear =
+      register_module("linear", detail::linear_layer(width, options.out_features, options.bias));
 }
 
 void ChebConvImpl::pretty_print(std::ostream& stream) const {

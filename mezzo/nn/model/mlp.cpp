@@ -17,9 +17,8 @@ namespace {
 constexpr auto kMlpName = "MLP";
 
 void check_options(const MLPOptions& options) {
-  detail::check_positive(kMlpName, "in_features", options.in_features);
+  detail::check_in_and_out(kMlpName, options);
   detail::check_positive(kMlpName, "hidden_features", options.hidden_features);
-  detail::check_positive(kMlpName, "out_features", options.out_features);
   detail::check_positive(kMlpName, "num_layers", options.num_layers);
   detail::check_probability(kMlpName, "dropout", options.dropout);
 }
@@ -62,7 +61,7 @@ at::Tensor MLPImpl::forward(const at::Tensor& x) {
   at::Tensor h = x;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     h = mezzo::feature_dropout(h, options.dropout, is_training());
-    h = mezzo::linear(h, layers_[i]->weight, layers_[i]->bias);
+    h = detail::apply_linear(*layers_[i], h);
     if (i + 1 == layers_.size()) break;
     if (normalizations_[i]) h = normalizations_[i](h);
     h = options.activation(h);

@@ -55,9 +55,8 @@ Activation default_activation(ModelKind kind) {
 }
 
 void check_options(const ModelOptions& options) {
-  detail::check_positive(kModelName, "in_features", options.in_features);
+  detail::check_in_and_out(kModelName, options);
   detail::check_positive(kModelName, "hidden_features", options.hidden_features);
-  detail::check_positive(kModelName, "out_features", options.out_features);
   detail::check_positive(kModelName, "num_layers", options.num_layers);
   detail::check_positive(kModelName, "num_heads", options.num_heads);
   detail::check_positive(kModelName, "num_output_heads", options.num_output_heads);

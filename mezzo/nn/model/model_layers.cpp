@@ -101,7 +101,7 @@ LayerModule make_gine(const ModelOptions& options, Place place) {
                                         .out_features = out,
                                         .dropout = 0});
   const auto apply = [layer](const auto& g, const auto& h, const auto& e) {
-    return layer->conv(g, h, mezzo::linear(e, layer->edge->weight, layer->edge->bias));
+    return layer->conv(g, h, detail::apply_linear(*layer->edge, e));
   };
   return {layer, apply, out};
 }

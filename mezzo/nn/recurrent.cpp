@@ -1,4 +1,4 @@
-#include "mezzo/nn/conv/recurrent.h"
+#include "mezzo/nn/recurrent.h"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
