@@ -18,7 +18,7 @@
 namespace mezzo {
 namespace {
 
-constexpr std::int64_t kPairsPerChunk = 1 << 18;  // mlp has a row for each pair, and for each node
+constexpr std::int64_t kPairsPerChunk = 1 << 18;  // mlp has a row for each pair
 constexpr std::int64_t kTen = 10;
 
 bool is_raw(Metric metric) {
@@ -104,37 +104,37 @@ class AllNodes {
 };
 
 /// float32 [E].
-at::Tensor scores_of(nn::Head& head, const at::Tensor& nodes, const nn::HeadTargets& pairs) {
-  const at::Tensor ids = at::arange(pairs.edges.num_edges(), nodes.options().dtype(at::kLong));
+at::Tensor scores_of(nn::Head& head, const nn::NodeRows& rows, const nn::HeadTargets& pairs) {
+  const at::Tensor ids = at::arange(pairs.edges.num_edges(), rows.src().options().dtype(at::kLong));
   std::vector<at::Tensor> scores;
   for (const at::Tensor& chunk : ids.split(kPairsPerChunk)) {
-    scores.push_back(head->forward(nodes, pairs.edges_at(chunk)).squeeze(1));
+    scores.push_back(head->forward_edges(rows, pairs.edges_at(chunk)).squeeze(1));
   }
   return at::cat(scores);
 }
 
 /// By the negative pairs that the data fix.
-double score_of_fixed(Metric metric, nn::Head& head, const at::Tensor& nodes,
+double score_of_fixed(Metric metric, nn::Head& head, const nn::NodeRows& rows,
                       const nn::HeadTargets& links, const NegativePairs& negatives) {
-  const at::Tensor own = scores_of(head, nodes, links);
+  const at::Tensor own = scores_of(head, rows, links);
   std::vector<at::Tensor> ranks;
   const auto rank = [&](const at::Tensor& src, const at::Tensor& dst) {
     const std::int64_t count = (src.defined() ? src : dst).size(1);
     const at::Tensor ids = at::arange(own.numel(), own.options().dtype(at::kLong));
     for (const at::Tensor& chunk : ids.split(std::max<std::int64_t>(1, kPairsPerChunk / count))) {
-      const auto rows = [&](const at::Tensor& ends) {
+      const auto in_chunk = [&](const at::Tensor& ends) {
         return ends.defined() ? ends.index_select(0, chunk.cpu()) : ends;
       };
-      const nn::HeadTargets pairs = pairs_for(links.edges_at(chunk), rows(src), rows(dst));
+      const nn::HeadTargets pairs = pairs_for(links.edges_at(chunk), in_chunk(src), in_chunk(dst));
       ranks.push_back(ranks_among(own.index_select(0, chunk),
-                                  scores_of(head, nodes, pairs).view({chunk.numel(), count})));
+                                  scores_of(head, rows, pairs).view({chunk.numel(), count})));
     }
   };
   if (negatives.src.defined()) rank(negatives.src, {});
   if (negatives.dst.defined()) rank({}, negatives.dst);
   if (!ranks.empty()) return score_of_ranks(metric, at::cat(ranks));
   const nn::HeadTargets pairs = pairs_for(links, negatives.pairs[0], negatives.pairs[1]);
-  return hits_above(own, scores_of(head, nodes, pairs), kTen);
+  return hits_above(own, scores_of(head, rows, pairs), kTen);
 }
 
 }  // namespace
@@ -151,13 +151,15 @@ Scores rank_links(nn::Head head, const at::Tensor& nodes, const Problem& problem
   const nn::EvaluationMode evaluation(*head);
   const nn::HeadTargets links = links_of(problem).to(nodes.device());
   std::optional<AllNodes> all;
+  std::optional<nn::NodeRows> rows;
   const auto score = [&](const at::Tensor& mask, const NegativePairs& negatives) {
     const at::Tensor ids =
         mask.narrow(0, 0, links.edges.num_edges()).nonzero().squeeze(1).to(nodes.device());
     if (ids.numel() == 0) return kNaN;
     const nn::HeadTargets some = links.edges_at(ids);
     if (!ranks_all_nodes(problem.metric, negatives)) {
-      return score_of_fixed(problem.metric, head, nodes, some, negatives);
+      if (!rows) rows = head->rows_for_edges(nodes);
+      return score_of_fixed(problem.metric, head, *rows, some, negatives);
     }
     if (!all) all.emplace(head, nodes, links);
     return all->score(problem.metric, some, ids);

@@ -52,9 +52,8 @@ HeadImpl::HeadImpl(HeadOptions head_options) : options(head_options) {
 }
 
 void HeadImpl::reset() {
-  detail::check_positive(kHeadName, "in_features", options.in_features);
+  detail::check_in_and_out(kHeadName, options);
   detail::check_positive(kHeadName, "hidden_features", options.hidden_features);
-  detail::check_positive(kHeadName, "out_features", options.out_features);
   detail::check_probability(kHeadName, "dropout", options.dropout);
   MEZZO_CHECK(options.target != TaskTarget::kNode && options.edge_features >= 0,
               "{}: expected target edge, graph or link and edge_features of at least 0, got {} and "
@@ -80,14 +79,12 @@ void HeadImpl::reset() {
     return;
   }
   const std::int64_t in = options.in_features, hidden = options.hidden_features;
-  const auto without_bias = [hidden](std::int64_t width) {
-    return torch::nn::Linear(torch::nn::LinearOptions(width, hidden).bias(false));
-  };
   if (options.target != TaskTarget::kGraph) {
-    src_ = register_module("src", without_bias(in));
+    src_ = register_module("src", detail::linear_layer(in, hidden, /*bias=*/false));
     dst_ = register_module("dst", torch::nn::Linear(in, hidden));
     if (options.edge_features > 0) {
-      edge_ = register_module("edge", without_bias(options.edge_features));
+      edge_ = register_module("edge",
+                              detail::linear_layer(options.edge_features, hidden, /*bias=*/false));
     }
   } else {
     hidden_ = register_module("hidden", torch::nn::Linear(in, hidden));
@@ -104,11 +101,11 @@ void HeadImpl::pretty_print(std::ostream& stream) const {
       name_of(Decoders{}, options.decoder), options.edge_types, options.dropout);
 }
 
-void HeadImpl::check_edges(const at::Tensor& h, const HeadTargets& targets) const {
+void HeadImpl::check_edges(std::int64_t num_nodes, const HeadTargets& targets) const {
   const Topology& edges = targets.edges;
-  MEZZO_CHECK(edges.num_src() == h.size(0) && edges.num_dst() == h.size(0),
+  MEZZO_CHECK(edges.num_src() == num_nodes && edges.num_dst() == num_nodes,
               "{}: expected edges between the {} rows of nodes, got them from {} to {} nodes",
-              kHeadName, h.size(0), edges.num_src(), edges.num_dst());
+              kHeadName, num_nodes, edges.num_src(), edges.num_dst());
   const at::Tensor& types = targets.edge_types;
   MEZZO_CHECK(!types.defined() || (types.dim() == 1 && types.size(0) == edges.num_edges() &&
                                    types.scalar_type() == at::kLong),
@@ -116,8 +113,18 @@ void HeadImpl::check_edges(const at::Tensor& h, const HeadTargets& targets) cons
               detail::describe(types));
 }
 
+at::Tensor HeadImpl::times_types(const at::Tensor& h, const at::Tensor& ends,
+                                 const at::Tensor& edge_types, int turn) const {
+  const at::Tensor types = edge_types.defined() ? edge_types : at::zeros_like(ends);
+  const Topology type_of_end = Topology::from_coo(ends, types, h.size(0), options.edge_types);
+  return weighted(options.decoder, h, types_, turn,
+                  [&](const at::Tensor& rows, const at::Tensor& weights) {
+                    return gsddmm(type_of_end, BinaryOp::kMul, rows, weights);
+                  });
+}
+
 at::Tensor HeadImpl::queries(const at::Tensor& h, const HeadTargets& targets, Target answer) {
-  check_edges(h, targets);
+  check_edges(h.size(0), targets);
   const Decoder decoder = options.decoder;
   MEZZO_CHECK(decoder != Decoder::kMlp,
               "{}: expected decoder dot, distmult or complex, whose scores of all nodes are a "
@@ -126,43 +133,48 @@ at::Tensor HeadImpl::queries(const at::Tensor& h, const HeadTargets& targets, Ta
   const bool of_src = answer == Target::kDst;
   const at::Tensor& ends = of_src ? targets.edges.src() : targets.edges.dst();
   if (decoder == Decoder::kDot) return h.index_select(0, ends);
-  const at::Tensor types = targets.edge_types.defined() ? targets.edge_types : at::zeros_like(ends);
-  const Topology type_of_end = Topology::from_coo(ends, types, h.size(0), options.edge_types);
-  return weighted(decoder, h, types_, of_src ? 1 : -1,
-                  [&](const at::Tensor& rows, const at::Tensor& weights) {
-                    return gsddmm(type_of_end, BinaryOp::kMul, rows, weights);
-                  });
+  return times_types(h, ends, targets.edge_types, of_src ? 1 : -1);
 }
 
-at::Tensor HeadImpl::scores_of_links(const at::Tensor& h, const HeadTargets& targets) {
-  if (has_edge_types(options.decoder) && targets.edge_types.defined()) {
-    return gsddmm(targets.edges, BinaryOp::kDot, queries(h, targets, Target::kDst), h,
-                  Target::kEdge, Target::kDst);
+NodeRows HeadImpl::rows_for_edges(const at::Tensor& h) {
+  detail::check_rows(kHeadName, h, h.defined() && h.dim() == 2 ? h.size(0) : 0,
+                     options.in_features);
+  if (options.decoder == Decoder::kMlp) {
+    const at::Tensor rows = mezzo::feature_dropout(h, options.dropout, is_training());
+    return {detail::apply_linear(*src_, rows), detail::apply_linear(*dst_, rows)};
   }
-  check_edges(h, targets);
-  const auto times = [](const at::Tensor& rows, const at::Tensor& weights) {
-    return rows * weights;
+  if (!has_edge_types(options.decoder) || !has_one_type()) return {h, h};
+  const Topology to_type = detail::rows_to_one(h.size(0), h.device());
+  const auto times = [&](const at::Tensor& rows, const at::Tensor& weights) {
+    return gsddmm(to_type, BinaryOp::kMul, rows, weights);
   };
-  const at::Tensor rows = has_edge_types(options.decoder)
-                              ? weighted(options.decoder, h, types_.narrow(0, 0, 1), 1, times)
-                              : h;
-  return gsddmm(targets.edges, BinaryOp::kDot, rows, h);
+  return {weighted(options.decoder, h, types_, /*turn=*/1, times), h};
 }
 
-at::Tensor HeadImpl::hidden_of_edges(const at::Tensor& h, const HeadTargets& targets) {
+at::Tensor HeadImpl::forward_edges(const NodeRows& rows, const HeadTargets& targets) {
+  check_edges(rows.src().size(0), targets);
+  const Topology& edges = targets.edges;
+  if (options.decoder == Decoder::kMlp) return finish(hidden_of_edges(rows, targets));
+  if (!has_edge_types(options.decoder) || has_one_type()) {
+    return gsddmm(edges, BinaryOp::kDot, rows.src(), rows.dst());
+  }
+  return gsddmm(edges, BinaryOp::kDot,
+                times_types(rows.src(), edges.src(), targets.edge_types, /*turn=*/1), rows.dst(),
+                Target::kEdge, Target::kDst);
+}
+
+at::Tensor HeadImpl::hidden_of_edges(const NodeRows& rows, const HeadTargets& targets) {
   const Topology& edges = targets.edges;
   const at::Tensor& features = targets.edge_features;
-  check_edges(h, targets);
   MEZZO_CHECK(
       features.defined() == (options.edge_features > 0) &&
           (!features.defined() || (features.dim() == 2 && features.size(0) == edges.num_edges() &&
                                    features.size(1) == options.edge_features)),
       "{}: expected edge_features [{}, {}], got {}", kHeadName, edges.num_edges(),
       options.edge_features, features.defined() ? detail::describe(features) : "none");
-  at::Tensor sum = gsddmm(edges, BinaryOp::kAdd, mezzo::linear(h, src_->weight, {}),
-                          mezzo::linear(h, dst_->weight, dst_->bias), Target::kSrc, Target::kDst);
-  if (edge_) sum = sum + mezzo::linear(features, edge_->weight, {});
-  return sum;
+  const at::Tensor sum =
+      gsddmm(edges, BinaryOp::kAdd, rows.src(), rows.dst(), Target::kSrc, Target::kDst);
+  return edge_ ? sum + detail::apply_linear(*edge_, features) : sum;
 }
 
 at::Tensor HeadImpl::hidden_of_graphs(const at::Tensor& h, const HeadTargets& targets) {
@@ -171,18 +183,20 @@ at::Tensor HeadImpl::hidden_of_graphs(const at::Tensor& h, const HeadTargets& ta
               "{}: expected graph_sizes int64 [G], got {}", kHeadName,
               sizes.defined() ? detail::describe(sizes) : "none");
   const at::Tensor rows = segment_reduce(options.readout, sizes, h);
-  return mezzo::linear(rows, hidden_->weight, hidden_->bias);
+  return detail::apply_linear(*hidden_, rows);
+}
+
+at::Tensor HeadImpl::finish(const at::Tensor& sum) {
+  return detail::apply_linear(
+      *out_, mezzo::feature_dropout(at::relu(sum), options.dropout, is_training()));
 }
 
 at::Tensor HeadImpl::forward(const at::Tensor& h, const HeadTargets& targets) {
+  if (options.target != TaskTarget::kGraph) return forward_edges(rows_for_edges(h), targets);
   detail::check_rows(kHeadName, h, h.defined() && h.dim() == 2 ? h.size(0) : 0,
                      options.in_features);
-  if (options.decoder != Decoder::kMlp) return scores_of_links(h, targets);
   const at::Tensor rows = mezzo::feature_dropout(h, options.dropout, is_training());
-  const at::Tensor sum = options.target == TaskTarget::kGraph ? hidden_of_graphs(rows, targets)
-                                                              : hidden_of_edges(rows, targets);
-  const at::Tensor hidden = mezzo::feature_dropout(at::relu(sum), options.dropout, is_training());
-  return mezzo::linear(hidden, out_->weight, out_->bias);
+  return finish(hidden_of_graphs(rows, targets));
 }
 
 }  // namespace mezzo::nn

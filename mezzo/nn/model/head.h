@@ -100,6 +100,11 @@ class MEZZO_API HeadImpl : public torch::nn::Cloneable<HeadImpl> {
   /// h: floating [N, in]. Returns [E, out] or [G, out]. Throws InvalidArgument for other shapes and
   /// for targets that do not fit h.
   at::Tensor forward(const at::Tensor& h, const HeadTargets& targets);
+  /// What forward() computes of the nodes alone, for kEdge and kLink: rows of sources and of
+  /// destinations, [N, hidden] with kMlp, else [N, in]. Throws as forward().
+  NodeRows rows_for_edges(const at::Tensor& h);
+  /// forward() from rows_for_edges(), which serve many calls.
+  at::Tensor forward_edges(const NodeRows& rows, const HeadTargets& targets);
   /// Rows [E, in] whose dot product with the row of any node is the score of the edge with this
   /// node as its `answer`, kSrc or kDst. Throws as forward(), and for kMlp.
   at::Tensor queries(const at::Tensor& h, const HeadTargets& targets, Target answer);
@@ -107,10 +112,16 @@ class MEZZO_API HeadImpl : public torch::nn::Cloneable<HeadImpl> {
   HeadOptions options;
 
  private:
-  void check_edges(const at::Tensor& h, const HeadTargets& targets) const;
-  at::Tensor scores_of_links(const at::Tensor& h, const HeadTargets& targets);
-  at::Tensor hidden_of_edges(const at::Tensor& h, const HeadTargets& targets);
+  /// Whether one row of weights serves all links.
+  bool has_one_type() const { return options.edge_types == 1; }
+  void check_edges(std::int64_t num_nodes, const HeadTargets& targets) const;
+  /// Of each end the row times the weights of its link's type, [E, in].
+  at::Tensor times_types(const at::Tensor& h, const at::Tensor& ends, const at::Tensor& edge_types,
+                         int turn) const;
+  at::Tensor hidden_of_edges(const NodeRows& rows, const HeadTargets& targets);
   at::Tensor hidden_of_graphs(const at::Tensor& h, const HeadTargets& targets);
+  /// The output layer.
+  at::Tensor finish(const at::Tensor& sum);
 
   at::Tensor types_;
   torch::nn::Linear src_{nullptr}, dst_{nullptr}, edge_{nullptr}, hidden_{nullptr}, out_{nullptr};
