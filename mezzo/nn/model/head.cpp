@@ -186,9 +186,9 @@ at::Tensor HeadImpl::hidden_of_graphs(const at::Tensor& h, const HeadTargets& ta
   return detail::apply_linear(*hidden_, rows);
 }
 
-at::Tensor HeadImpl::finish(const at::Tensor& sum) {
-  return detail::apply_linear(
-      *out_, mezzo::feature_dropout(at::relu(sum), options.dropout, is_training()));
+at::Tensor HeadImpl::finish(at::Tensor sum) {
+  sum.relu_();  // as no gradient reads the sum
+  return detail::apply_linear(*out_, mezzo::feature_dropout(sum, options.dropout, is_training()));
 }
 
 at::Tensor HeadImpl::forward(const at::Tensor& h, const HeadTargets& targets) {

@@ -120,8 +120,8 @@ class MEZZO_API HeadImpl : public torch::nn::Cloneable<HeadImpl> {
                          int turn) const;
   at::Tensor hidden_of_edges(const NodeRows& rows, const HeadTargets& targets);
   at::Tensor hidden_of_graphs(const at::Tensor& h, const HeadTargets& targets);
-  /// The output layer.
-  at::Tensor finish(const at::Tensor& sum);
+  /// relu, which changes `sum`, dropout and the output layer.
+  at::Tensor finish(at::Tensor sum);
 
   at::Tensor types_;
   torch::nn::Linear src_{nullptr}, dst_{nullptr}, edge_{nullptr}, hidden_{nullptr}, out_{nullptr};
