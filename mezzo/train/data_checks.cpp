@@ -8,6 +8,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/train/link_scores.h"
 #include "mezzo/train/links.h"
+#include "mezzo/train/trained_model.h"
 
 namespace mezzo {
 namespace {
@@ -161,6 +162,39 @@ void check_data(const Dataset& dataset, const TrainOptions& options) {
               "dataset {}: the metric {} does not fit the task {} of {} classes", dataset.name,
               metric_name(dataset.metric), name_of(Tasks{}, dataset.task()), dataset.num_classes);
   check_input(dataset, options, dataset.target);
+}
+
+void check_features_of(const TrainedModel& trained, const Dataset& dataset) {
+  MEZZO_CHECK(dataset.num_features() == trained.data.num_features,
+              "dataset: the trained model has {} features, the data have {}",
+              trained.data.num_features, dataset.num_features());
+  const bool reads_edges = trained.data.task.target == TaskTarget::kEdge ||
+                           nn::takes_edge_features(trained.options.model);
+  MEZZO_CHECK(!reads_edges || dataset.num_edge_features() == trained.data.num_edge_features,
+              "dataset: the trained model has {} features of edges, the data have {}",
+              trained.data.num_edge_features, dataset.num_edge_features());
+  MEZZO_CHECK(dataset.num_edge_types <= trained.data.num_edge_types,
+              "dataset: the trained model has {} types of edges, the data have {}",
+              trained.data.num_edge_types, dataset.num_edge_types);
+}
+
+void check_task_of(const TrainedModel& trained, const Dataset& dataset) {
+  MEZZO_CHECK(dataset.task() == trained.data.task,
+              "dataset: the trained model is for the task {}, the data have labels for {}",
+              name_of(Tasks{}, trained.data.task), name_of(Tasks{}, dataset.task()));
+}
+
+void check_fits(const TrainedModel& trained, const Dataset& dataset) {
+  MEZZO_CHECK(
+      !dataset.part,
+      "dataset: {} is a part of a data set, whose halo cannot be predicted; expected the whole",
+      dataset.origin);
+  MEZZO_CHECK(dataset.num_classes <= trained.data.num_classes,
+              "dataset: the trained model has {} classes, the data have {}",
+              trained.data.num_classes, dataset.num_classes);
+  if (dataset.labels.defined()) check_task_of(trained, dataset);
+  check_input(dataset, trained.options, trained.data.task.target);
+  check_features_of(trained, dataset);
 }
 
 }  // namespace mezzo

@@ -6,6 +6,8 @@
 
 namespace mezzo {
 
+struct TrainedModel;
+
 /// Throws InvalidArgument if the options contradict the data: for a data set without features or
 /// with fewer than two classes, a loss, decoder or metric that does not fit the task, other labels
 /// than one class with capture or balance_classes, options of sampling that do not fit the target
@@ -18,5 +20,15 @@ MEZZO_API void check_data(const Dataset& dataset, const TrainOptions& options);
 
 /// The checks of check_data() that do not need labels, for outputs of `target`.
 void check_input(const Dataset& dataset, const TrainOptions& options, TaskTarget target);
+
+/// Throws InvalidArgument unless the data have as many features as those of the training, and no
+/// more types of edges.
+void check_features_of(const TrainedModel& trained, const Dataset& dataset);
+/// Throws InvalidArgument unless the labels of the data are for the model's task.
+void check_task_of(const TrainedModel& trained, const Dataset& dataset);
+
+/// check_input() and these for outputs of a model that has been trained. Throws InvalidArgument
+/// also for a part of a data set and for more classes. The data need no labels.
+void check_fits(const TrainedModel& trained, const Dataset& dataset);
 
 }  // namespace mezzo

@@ -11,6 +11,7 @@
 #include "mezzo/nn/model/evaluation_mode.h"
 #include "mezzo/sampling/blocks/block_sampler.h"
 #include "mezzo/sampling/gather.h"
+#include "mezzo/train/data_checks.h"
 #include "mezzo/train/problem.h"
 
 namespace mezzo {
@@ -24,41 +25,12 @@ TrainOptions options_of(const TrainedModel& trained) {
   return options;
 }
 
-void check_features(const TrainedModel& trained, const Problem& problem) {
-  const std::int64_t num_features = problem.features.size(1);
-  MEZZO_CHECK(num_features == trained.data.num_features,
-              "dataset: the trained model has {} features, the data have {}",
-              trained.data.num_features, num_features);
-  const bool reads_edges = trained.data.task.target == TaskTarget::kEdge ||
-                           nn::takes_edge_features(trained.options.model);
-  MEZZO_CHECK(!reads_edges || problem.num_edge_features == trained.data.num_edge_features,
-              "dataset: the trained model has {} features of edges, the data have {}",
-              trained.data.num_edge_features, problem.num_edge_features);
-  MEZZO_CHECK(problem.num_edge_types <= trained.data.num_edge_types,
-              "dataset: the trained model has {} types of edges, the data have {}",
-              trained.data.num_edge_types, problem.num_edge_types);
-}
-
-void check_task(const TrainedModel& trained, const Dataset& dataset) {
-  MEZZO_CHECK(dataset.task() == trained.data.task,
-              "dataset: the trained model is for the task {}, the data have labels for {}",
-              name_of(Tasks{}, trained.data.task), name_of(Tasks{}, dataset.task()));
-}
-
 /// The problem of predicting without labels.
 Problem prediction_problem(const TrainedModel& trained, const Dataset& dataset,
                            const TrainOptions& options) {
-  MEZZO_CHECK(
-      !dataset.part,
-      "dataset: {} is a part of a data set, whose halo cannot be predicted; expected the whole",
-      dataset.origin);
-  MEZZO_CHECK(dataset.num_classes <= trained.data.num_classes,
-              "dataset: the trained model has {} classes, the data have {}",
-              trained.data.num_classes, dataset.num_classes);
-  if (dataset.labels.defined()) check_task(trained, dataset);
+  check_fits(trained, dataset);
   Problem problem = make_inference_problem(dataset, options, trained.data.task.target);
   problem.number_scale = trained.data.number_scale;
-  check_features(trained, problem);
   return problem;
 }
 
@@ -130,10 +102,10 @@ at::Tensor TrainedModel::logits(const Dataset& dataset, const at::Tensor& target
 
 Scores evaluate(const Dataset& dataset, const TrainedModel& trained) {
   const TrainOptions options = options_of(trained);
-  if (dataset.labels.defined()) check_task(trained, dataset);
+  if (dataset.labels.defined()) check_task_of(trained, dataset);
   Problem problem = make_problem(dataset, options);
   problem.number_scale = trained.data.number_scale;
-  check_features(trained, problem);
+  check_features_of(trained, dataset);
   MEZZO_CHECK(problem.num_classes == trained.data.num_classes,
               "dataset: the trained model has {} classes, the data have {}",
               trained.data.num_classes, problem.num_classes);
