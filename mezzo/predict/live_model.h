@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "mezzo/predict/frozen_model.h"
+#include "mezzo/predict/live_block.h"
+#include "mezzo/predict/live_graph.h"
+#include "mezzo/predict/predictor.h"
+#include "mezzo/sampling/workspace_state.h"
+
+/// A model on a graph that changes. Internal to predict; not exported.
+namespace mezzo::detail {
+
+/// The features of a graph's nodes and, if resident, the rows of all nodes after every layer, which
+/// updates bring up to date. Does not check its arguments. Const functions may run in several
+/// threads at the same time, each with its own NodeNumbers, in a FrozenModel::Scope.
+class LiveModel {
+ public:
+  /// features: [num_nodes, F] of the model's feature_dtype(), contiguous, its own.
+  LiveModel(const FrozenModel& model, LiveGraph graph, at::Tensor features, bool resident);
+
+  const LiveGraph& graph() const { return graph_; }
+  EdgeRead edge_read() const { return read_; }
+  std::int64_t memory_bytes() const;
+
+  /// After the last layer, of all nodes: [num_nodes, width].
+  at::Tensor rows_of_all(NodeNumbers& numbers) const;
+  /// Of some nodes, in the order of their first appearance. ids: int32 [n] of nodes; becomes their
+  /// positions in the result. sampled: null for all neighbours.
+  at::Tensor rows_of(at::Tensor& ids, const SampledNeighbors* sampled, NodeNumbers& numbers) const;
+
+  void add_edges(const LiveEdges& edges);
+  void remove_edges(const LiveEdges& edges);
+  /// nodes: int32, distinct; features: a row for each, of the dtype of the others, contiguous.
+  void set_features(std::span<const std::int32_t> nodes, const at::Tensor& features);
+  void add_nodes(const at::Tensor& features);
+
+ private:
+  /// Nodes whose rows after a layer have changed, or may have.
+  using Nodes = std::vector<std::int32_t>;
+
+  /// Computes rows after layer `index` of nodes from `inputs`, the rows of all nodes before it.
+  /// Calls store(nodes, rows) for some after the others.
+  template <class Store>
+  void run_layer(std::int64_t index, std::span<const std::int32_t> nodes, const at::Tensor& inputs,
+                 NodeNumbers& numbers, const Store& store) const;
+  at::Tensor layer_of_all(std::int64_t index, const at::Tensor& inputs, NodeNumbers& numbers) const;
+  /// The rows before layer `index`: [num_nodes, width].
+  at::Tensor inputs_of(std::int64_t index) const;
+  void follow(const ChangedEnds& changed);
+  /// Recomputes rows after each layer: of the nodes `touched`, and of those that read rows that
+  /// have changed, at first the features of `changed`.
+  void refresh(const Nodes& touched, Nodes changed);
+  /// Replaces rows; returns the nodes whose bits have changed.
+  static Nodes replace_rows(at::Tensor& table, std::span<const std::int32_t> nodes,
+                            const at::Tensor& rows);
+  void check_fresh() const;
+
+  const FrozenModel& model_;
+  LiveGraph graph_;
+  EdgeRead read_;
+  /// Of at least num_nodes rows: the features and, if resident, the rows after each layer.
+  std::vector<at::Tensor> tables_;
+  NodeNumbers marks_, numbers_;  ///< of updates
+  bool is_stale_ = false;        ///< whether an update has failed
+};
+
+}  // namespace mezzo::detail
