@@ -6,11 +6,10 @@
 #include <new>
 #include <thread>
 
-#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
-#include <omp.h>
 
+#include "mezzo/runtime/one_thread.h"
 #include "mezzo/sampling/loader_support.h"
 
 namespace mezzo::detail {
@@ -18,15 +17,6 @@ namespace {
 
 constexpr std::int64_t kPipelineMaxWorkers = 256;
 constexpr std::int64_t kPipelineMaxPrefetch = 1024;
-
-/// Limits later parallel regions of the calling thread to one thread. libtorch sets the number
-/// when a thread first calls it, and so does each library with its own copy of libtorch's inline
-/// functions, so both are called first.
-void use_one_thread() {
-  static_cast<void>(at::get_num_threads());
-  at::internal::lazy_init_num_threads();
-  omp_set_num_threads(1);
-}
 
 /// An item, or the error of preparing it.
 struct PreparedItem {
@@ -158,7 +148,7 @@ class PipelineEngine::State {
       if (unclaimed_ >= end_) return;
       const std::int64_t index = unclaimed_++;
       lock.unlock();
-      use_one_thread();
+      const OneThread one_thread;
       PreparedItem item = prepare(index, workspace);
       lock.lock();
       if (item.error) end_ = std::min(end_, index + 1);
