@@ -3,7 +3,8 @@
 function(mezzo_warnings target)
   # gcc 12 warns about overlapping copies inside its own std::string operator+ (GCC bug 105651).
   target_compile_options(${target} PRIVATE
-    -Wall -Wextra -Wshadow -Wconversion -Wnon-virtual-dtor -Wno-restrict)
+    -Wall -Wextra -Wshadow -Wconversion
+    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wno-restrict)
   # Other versions have other warnings, and users build with the presets too.
   if(MEZZO_DEVELOPER AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
      AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

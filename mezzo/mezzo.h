@@ -51,6 +51,7 @@
 #include "mezzo/nn/pooling.h"
 #include "mezzo/nn/topk_pooling.h"
 #include "mezzo/ops/ops.h"
+#include "mezzo/predict/mezzo_predictor.h"
 #include "mezzo/predict/predictor.h"
 #include "mezzo/runtime/batch_invariant.h"
 #include "mezzo/runtime/memory.h"

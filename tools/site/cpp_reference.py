@@ -2,7 +2,8 @@
 
 Public are the headers that mezzo/mezzo.h includes. Names keep the order of their header. As in the
 headers, a comment is about the declarations below it up to the next blank line, and a paragraph of
-`//` is about all that follows. Undocumented classes, such as entries of type lists, are left out.
+`//` is about all that follows. Undocumented classes, such as entries of type lists, and the names
+of the C interface, mezzo_*, are left out.
 """
 import re
 import shutil
@@ -25,7 +26,7 @@ INCLUDED_BY_GRAPH = NO
 WARN_AS_ERROR = FAIL_ON_WARNINGS
 """
 CLASSES = ("class", "struct", "concept")
-INTERNAL = re.compile(r"(^|::)(detail|kernels|std|c10d|torch)(::|$)|<")
+INTERNAL = re.compile(r"(^|::)(detail|kernels|std|c10d|torch|mezzo_\w+)(::|$)|<")
 LONGEST_LINE = 76  # of a signature
 
 

@@ -45,7 +45,7 @@ def copies():
                       ("CONTRIBUTING.md", "contributing.md"), ("CHANGELOG.md", "changelog.md")):
         yield name, uri, (ROOT / name).read_text()
     for path in sorted((ROOT / "examples").glob("**/*")):
-        language = {".cpp": "cpp", ".h": "cpp", ".py": "python"}.get(path.suffix)
+        language = {".c": "c", ".cpp": "cpp", ".h": "cpp", ".py": "python"}.get(path.suffix)
         name = str(path.relative_to(ROOT))
         if language:
             yield name, f"{name}.md", f"# {path.name}\n\n```{language}\n{path.read_text()}```\n"
