@@ -1,3 +1,5 @@
+#include "mezzo/train/predictions.h"
+
 #include <cstdint>
 #include <ostream>
 #include <string>
@@ -42,18 +44,13 @@ void write_columns(std::ostream& file, const Predictions& predictions, char lett
 
 }  // namespace
 
-Predictions predict(const Dataset& dataset, const TrainedModel& trained,
-                    const at::Tensor& targets) {
-  const bool of_all = !targets.defined();
-  const at::Tensor logits = of_all ? trained.logits(dataset) : trained.logits(dataset, targets);
+namespace detail {
+
+Predictions predictions_of(const at::Tensor& logits, LabelKind labels) {
   Predictions predictions;
-  predictions.target = trained.data.task.target;
-  if (!of_all) predictions.ids = targets.to(at::kCPU, at::kLong).contiguous();
-  if (trained.data.task.labels == LabelKind::kNumbers) {
+  if (labels == LabelKind::kNumbers) {
     predictions.numbers = logits.contiguous();
-    return predictions;
-  }
-  if (trained.data.task.labels == LabelKind::kClasses) {
+  } else if (labels == LabelKind::kClasses) {
     predictions.classes = logits.gt(0).to(at::kByte).contiguous();
     predictions.probabilities = logits.sigmoid().contiguous();
   } else {
@@ -61,8 +58,22 @@ Predictions predict(const Dataset& dataset, const TrainedModel& trained,
     predictions.classes = classes.contiguous();
     predictions.probabilities = largest.contiguous();
   }
-  if (dataset.num_classes == trained.data.num_classes)
+  return predictions;
+}
+
+}  // namespace detail
+
+Predictions predict(const Dataset& dataset, const TrainedModel& trained,
+                    const at::Tensor& targets) {
+  const bool of_all = !targets.defined();
+  const at::Tensor logits = of_all ? trained.logits(dataset) : trained.logits(dataset, targets);
+  const Task task = trained.data.task;
+  Predictions predictions = detail::predictions_of(logits, task.labels);
+  predictions.target = task.target;
+  if (!of_all) predictions.ids = targets.to(at::kCPU, at::kLong).contiguous();
+  if (task.labels != LabelKind::kNumbers && dataset.num_classes == trained.data.num_classes) {
     predictions.class_names = dataset.class_names;
+  }
   return predictions;
 }
 
