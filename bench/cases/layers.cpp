@@ -127,8 +127,8 @@ Comparison make_layer(const Workload& load, std::int64_t width, Pass pass, const
   };
 
   Comparison comparison;
-  comparison.rounding.steps = 8;  // operands, product, attention, its gradients, result
-  comparison.rounding.jumps = backward ? 4 : 0;  // the leaky ReLU
+  comparison.rounding.steps = 8;             // operands, product, attention, its gradients, result
+  comparison.rounding.has_jumps = backward;  // the leaky ReLU
   const std::int64_t rows_bytes = 4 * x.numel() * kFloatBytes;
   const std::int64_t messages_bytes = load.topology.num_edges() * width * kFloatBytes;
   const std::int64_t copies = backward ? layer.back_copies : layer.copies;
@@ -215,7 +215,7 @@ Comparison make_interaction_block(const Workload& load, std::int64_t width, Pass
   const std::int64_t edge_bytes = edges * width * kFloatBytes;
   Comparison comparison;
   comparison.rounding.steps = 16;
-  comparison.rounding.jumps = backward ? 4 : 0;  // the relu
+  comparison.rounding.has_jumps = backward;  // the relu
   comparison.candidates.push_back({.name = "concatenated",
                                    .run = run_in(at::kFloat, concatenated(load.torch, layer)),
                                    .cost = {.run_bytes = (backward ? 12 : 6) * edge_bytes}});

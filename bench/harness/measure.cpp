@@ -58,11 +58,10 @@ double error_of(const at::Tensor& got, const Expected& expected, bool has_jumps)
   const at::Tensor taken = got.detach().reshape({rows, -1}).slice(0, 0, rows, expected.stride);
   const at::Tensor value = expected.value.reshape({expected.value.size(0), -1});
   const at::Tensor differences = (taken.to(at::kFloat) - value).abs_();
-  const double difference =
-      (has_jumps ? differences.square_().mean(at::kDouble).sqrt_() : differences.max())
-          .item<double>();
   const double largest = std::max(value.max().item<double>(), -value.min().item<double>());
-  return largest > 0 ? difference / largest : difference;
+  const double unit = largest > 0 ? largest : 1, worst = differences.max().item<double>() / unit;
+  if (!has_jumps || !(worst <= 1)) return worst;
+  return differences.square_().mean(at::kDouble).sqrt_().item<double>() / unit;
 }
 
 double error_of(const Tensors& results, const std::vector<Expected>& expected, bool has_jumps) {
@@ -90,7 +89,7 @@ void check(const Candidate& candidate, Tensors results, const std::string& work,
     truth.error = allowed;
     return;
   }
-  measured.error = error_of(results, truth.results, truth.rounding.jumps > 0);
+  measured.error = error_of(results, truth.results, truth.rounding.has_jumps);
   if (candidate.is_mezzo && !(measured.error <= allowed + truth.error)) {
     mezzo::detail::raise<LogicError>(
         "bench: {}: {} is wrong by {:.2g} of the largest element; rounding explains {:.2g}", work,
@@ -173,7 +172,7 @@ double largest_error(const Rounding& rounding, amp::Precision precision) {
   constexpr double kWrong = 0.1;
   const double epsilon = epsilon_of(precision);
   const double sums = std::sqrt(rounding.terms) * Float32::epsilon;
-  return std::min(kWrong, rounding.steps * epsilon + rounding.jumps * std::sqrt(epsilon) + sums);
+  return std::min(kWrong, rounding.steps * epsilon + sums);
 }
 
 double Measurement::minimum() const {

@@ -59,15 +59,14 @@ struct Rounding {
   /// an epsilon each, on terms that may be some times larger than the largest result.
   double steps = 4;
   double terms = 1 << 17;  ///< added up in float32 for an element, at most
-  /// For discontinuous gradients (a ReLU at 0). A share of the elements that grows with epsilon of
-  /// the storage type changes sides, each by up to the largest element, so the error is the root of
-  /// the mean square instead of the largest one, and its bound has this multiple of sqrt(epsilon).
-  double jumps = 0;
+  /// Whether gradients jump, as at the 0 of a ReLU: rounding turns the sign of a few arguments, and
+  /// the gradients there change by more than it. The error is then the root of the mean square, if
+  /// no element is off by more than the largest.
+  bool has_jumps = false;
 };
 
 /// The largest allowed error of a result in `precision`: steps * epsilon of the storage type +
-/// jumps * sqrt(epsilon of the storage type) + sqrt(terms) * epsilon of float32; at most 0.1, which
-/// rounding does not reach in any precision.
+/// sqrt(terms) * epsilon of float32; at most 0.1, which rounding does not reach in any precision.
 double largest_error(const Rounding& rounding, amp::Precision precision);
 
 /// Candidates with their operands.
