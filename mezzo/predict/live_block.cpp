@@ -32,8 +32,9 @@ void draw_positions(std::int64_t degree, std::int64_t node, const EdgeDraw& draw
   }
 }
 
-/// The weight times the roots of the degrees, by which GraphConv divides, over those of the sums of
-/// weights at both ends.
+/// w sqrt(d_src d_dst / (s_src s_dst)) for an edge of weight w, where an end has d edges and s is
+/// the sum of their weights. GraphConv divides by sqrt(d_src d_dst), so w / sqrt(s_src s_dst)
+/// stays.
 float factor_of(const LiveGraph& graph, LiveEdge edge, std::int64_t dst) {
   const auto degrees = static_cast<double>(graph.out_edges(edge.node).size()) *
                        static_cast<double>(graph.in_edges(dst).size());

@@ -55,8 +55,8 @@ class LiveGraph {
   double out_sum(std::int64_t node) const { return out_sums_[index(node)]; }
 
   ChangedEnds add(const LiveEdges& edges);
-  /// The position of the first pair for which there are fewer edges than `edges` has such pairs;
-  /// -1: none.
+  /// The first i for which no edge is left between its ends once the pairs before it have taken
+  /// theirs; -1: none.
   std::int64_t find_missing(const LiveEdges& edges) const;
   /// Removes one edge for each pair, the first of parallel ones. There must be enough.
   ChangedEnds remove(const LiveEdges& edges);

@@ -27,7 +27,7 @@ typedef enum mezzo_status {
 /// mezzo_predictor_free().
 typedef struct mezzo_predictor mezzo_predictor;
 
-/// The options of a mezzo::Predictor. In place of a pointer to it NULL stands for { 0, NULL }.
+/// The options of a mezzo::Predictor. A NULL pointer to it means { 0, NULL }.
 typedef struct mezzo_predictor_options {
   int resident;           ///< not 0: keep the rows of all layers in memory
   const char* precision;  ///< "fp32", "bf16" or "fp16"; NULL: that of the training

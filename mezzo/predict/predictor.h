@@ -105,7 +105,7 @@ class MEZZO_API Predictor {
 
   std::int64_t num_nodes() const;
   std::int64_t num_edges() const;  ///< with added self loops
-  /// Bytes of features and kept rows, of the graph, and of scratch.
+  /// Bytes of the weights, of features and kept rows, of the graph, and of scratch.
   std::int64_t memory_bytes() const;
 
  private:

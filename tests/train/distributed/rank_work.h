@@ -38,8 +38,8 @@ inline TrainOptions joined_options(amp::Precision precision, std::int64_t batch_
   return options;
 }
 
-/// The same on all training edges or graphs, or links and their negative pairs, of which there are
-/// `rows`.
+/// The same on all `rows` targets: the training edges or graphs, or links with their negative
+/// pairs.
 inline TrainOptions joined_options(const Dataset& data, std::int64_t rows) {
   TrainOptions options = joined_options(amp::Precision::kFloat32, rows);
   if (data.target == TaskTarget::kGraph) options.sampling->fanouts.clear();
@@ -60,7 +60,7 @@ inline TrainOptions random_options() {
   return options;
 }
 
-/// The same on links, of which there are 144 for each process.
+/// The same on links: 144 for each process.
 inline TrainOptions random_options_of_links() {
   TrainOptions options = link_options(nn::Decoder::kDistMult);
   options.sampling = SamplingOptions{.batch_size = 60, .fanouts = {2, 2}};
