@@ -17,6 +17,7 @@
 #include <torch/nn/modules/normalization.h>
 
 #include "mezzo/core/error.h"
+#include "mezzo/nn/layer_norm.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/ops.h"
 
@@ -219,7 +220,7 @@ std::function<at::Tensor(const at::Tensor&)> add_normalization(
   if (kind == Normalization::kLayer) {
     auto norm = torch::nn::LayerNorm(std::vector<std::int64_t>{width});
     owner.register_module(name, norm);
-    return [norm](const at::Tensor& h) mutable { return norm(h); };
+    return [norm](const at::Tensor& h) mutable { return layer_norm(*norm, h); };
   }
   if (kind == Normalization::kBatch && make_batch) {
     NormalizationModule norm = make_batch(width);

@@ -239,16 +239,21 @@ CpuPolicy current_cpu_policy() {
   return included && nesting() <= region_nesting ? CpuPolicy::kMeasure : CpuPolicy::kOff;
 }
 
-std::optional<c10::ScalarType> float32_output_dtype(OpClass op_class) {
+std::optional<c10::ScalarType> region_dtype() {
   if (!at::autocast::is_autocast_enabled(at::kCPU) || nesting() > region_nesting) {
     return std::nullopt;
   }
   const at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
-  if (!is_16_bit(dtype)) return std::nullopt;  // within KeepFloat32
+  return is_16_bit(dtype) ? std::optional(dtype) : std::nullopt;  // else within KeepFloat32
+}
+
+std::optional<c10::ScalarType> float32_output_dtype(OpClass op_class) {
+  const std::optional<c10::ScalarType> dtype = region_dtype();
+  if (!dtype) return std::nullopt;
   const Setting current = policy_setting;
-  const bool float32 = current == Setting::kMeasure ? measurements().get(op_class, dtype).float32
+  const bool float32 = current == Setting::kMeasure ? measurements().get(op_class, *dtype).float32
                                                     : current == Setting::kFloat32;
-  return float32 ? std::optional(dtype) : std::nullopt;
+  return float32 ? dtype : std::nullopt;
 }
 
 }  // namespace mezzo::amp

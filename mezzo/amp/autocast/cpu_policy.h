@@ -14,7 +14,8 @@ namespace mezzo::amp {
 
 /// How PrecisionScope runs libtorch's 16-bit operators on the CPU. No effect on other devices.
 enum class CpuPolicy : std::uint8_t {
-  /// Operators compute in float32 if a measurement shows that their class is slower in 16 bits.
+  /// Operators compute in float32 if a measurement shows that their class is slower in 16 bits,
+  /// and layer_norm always: libtorch adds the gradients of its weight and bias in 16 bits.
   kMeasure,
   /// Same as Autocast and PyTorch.
   kOff,

@@ -35,8 +35,11 @@ class CpuPolicyRegion {
 /// The policy of the calling thread's region.
 CpuPolicy current_cpu_policy();
 
-/// The 16-bit dtype of the calling thread's region if `op_class` computes in float32 there;
-/// otherwise nullopt. Measures at the first call for a class and dtype.
+/// The 16-bit dtype of the calling thread's region, if the policy applies.
+std::optional<c10::ScalarType> region_dtype();
+
+/// region_dtype() if `op_class` computes in float32 there; otherwise nullopt. Measures at the first
+/// call for a class and dtype.
 std::optional<c10::ScalarType> float32_output_dtype(OpClass op_class);
 
 }  // namespace mezzo::amp

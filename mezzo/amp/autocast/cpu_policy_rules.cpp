@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include "mezzo/amp/autocast/cpu_policy_region.h"
+#include "mezzo/runtime/sixteen_bits.h"
 
 namespace mezzo::amp {
 namespace {
@@ -57,6 +58,21 @@ void register_class(torch::Library& library) {
    ...);
 }
 
+/// Of 16-bit rows: libtorch would add the gradients of weight and bias in 16 bits, over all rows.
+at::Tensor layer_norm(const at::Tensor& input, c10::SymIntArrayRef shape,
+                      const std::optional<at::Tensor>& weight,
+                      const std::optional<at::Tensor>& bias, double eps, bool cudnn_enable) {
+  const c10::impl::ExcludeDispatchKeyGuard no_policy(kCpuPolicyKey);
+  const at::ScalarType dtype = input.scalar_type();
+  const auto call = at::_ops::layer_norm::call;
+  if (!input.is_cpu() || !is_16_bit(dtype) || !region_dtype())
+    return call(input, shape, weight, bias, eps, cudnn_enable);
+  const auto wide = [](const std::optional<at::Tensor>& t) {
+    return t ? std::optional(t->to(at::kFloat)) : std::nullopt;
+  };
+  return call(input.to(at::kFloat), shape, wide(weight), wide(bias), eps, cudnn_enable).to(dtype);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
@@ -75,6 +91,7 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
                  ops::baddbmm, ops::addbmm, ops::_addmm_activation, ops::mkldnn_rnn_layer>(m);
   register_class<OpClass::kAttention, ops::scaled_dot_product_attention,
                  ops::_native_multi_head_attention>(m);
+  m.impl("layer_norm", &layer_norm);
 }
 
 }  // namespace mezzo::amp

@@ -12,6 +12,7 @@
 
 #include "mezzo/core/error.h"
 #include "mezzo/nn/conv/conv_support.h"
+#include "mezzo/nn/layer_norm.h"
 #include "mezzo/nn/layer_support.h"
 #include "mezzo/ops/dense/edge_mlp.h"
 #include "mezzo/ops/ops.h"
@@ -125,7 +126,7 @@ std::pair<at::Tensor, at::Tensor> InteractionBlockImpl::forward(const Topology& 
   for (std::int64_t i = 1; i <= options.hidden_layers; ++i) {
     rows = detail::apply_linear(linear_of(node_mlp, i), rows.relu_());
   }
-  rows = norm_of(node_mlp).forward(rows);
+  rows = detail::layer_norm(norm_of(node_mlp), rows);
   return {h.to(rows.scalar_type()) + rows, new_e};
 }
 

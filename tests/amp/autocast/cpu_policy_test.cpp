@@ -156,6 +156,27 @@ TEST(CpuPolicy, in_16_bits_or_off_it_is_autocast_bit_for_bit) {
   }
 }
 
+// A bfloat16 sum of ones ends at 256, a float16 one at 2048.
+TEST(CpuPolicy, layer_norm_adds_the_gradients_of_its_bias_in_float32) {
+  constexpr std::int64_t kRows = 4096;
+  for (const Precision precision : {Precision::kBFloat16, Precision::kFloat16}) {
+    const at::ScalarType dtype = precision == Precision::kBFloat16 ? at::kBFloat16 : at::kHalf;
+    const at::Tensor bias = leaf(at::zeros({2})), weight = at::ones({2});
+    const auto run = [&](at::ScalarType rows, CpuPolicy policy) {
+      const PrecisionScope scope(precision, at::kCPU, {.cpu_policy = policy});
+      return at::layer_norm(at::ones({kRows, 2}, rows), {2}, weight, bias);
+    };
+    const auto gradient = [&](const at::Tensor& out) {
+      return torch::autograd::grad({out}, {bias}, {at::ones_like(out)})[0][0].item<float>();
+    };
+    const at::Tensor rows = run(dtype, CpuPolicy::kMeasure);
+    EXPECT_EQ(rows.scalar_type(), dtype);
+    EXPECT_EQ(gradient(rows), kRows);
+    EXPECT_LT(gradient(run(dtype, CpuPolicy::kOff)), kRows);  // else the rule can go
+    EXPECT_EQ(run(at::kFloat, CpuPolicy::kMeasure).scalar_type(), at::kFloat);
+  }
+}
+
 TEST(CpuPolicy, float64_and_integers_pass_as_under_autocast) {
   const Forced forced("float32");
   const PrecisionScope scope(Precision::kFloat16, at::kCPU);
