@@ -1,6 +1,6 @@
-// A model whose parameters are bfloat16, trained three ways: plainly, with float32 master weights,
-// and with stochastic rounding. Prints the method, the loss and the bytes of the parameters and
-// their additional state between two steps, without the optimizer's moments.
+// Trains a model with bfloat16 parameters in three ways: plainly, with float32 master weights, and
+// with stochastic rounding. Prints for each the loss, and the bytes of parameters and masters
+// between two steps.
 #include <iostream>
 #include <string>
 #include <vector>

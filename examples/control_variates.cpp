@@ -1,5 +1,6 @@
-// Two neighbours a node instead of all, with the control variate of VR-GCN: the mean over all
-// neighbours is estimated from their stored activations and corrected by the drawn neighbours.
+// Trains with two neighbours a node and the control variate of VR-GCN: the mean over all neighbours
+// is estimated from their stored activations and corrected by the drawn neighbours.
+// usage: control_variates DATA [EPOCHS]
 #include <iostream>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
-// Custom layers, in two ways: a template over frames that takes a graph or a block, and a module
+// Two ways to write a layer: a template over frames that takes a graph or a block, and a module
 // that takes any topology, as the library's layers do. Prints "agree" if a block with all
-// neighbours of some nodes yields the same result for them as the full graph.
+// neighbours of some nodes gives them the same rows as the full graph.
 #include <iostream>
 
 #include <mezzo/mezzo.h>

@@ -1,7 +1,7 @@
-// Learns how fast temperatures change on meshes from an explicit solver of the heat equation (node
+// Learns from an explicit solver of the heat equation how fast temperatures change on meshes (node
 // regression). Cold edges conduct heat better; a block of MeshGraphNet (Pfaff et al., 2021)
-// predicts the conductance of each edge. Prints the error of 50 steps on new meshes, as a share of
-// the true change, and R2 of one, in each precision. usage: heat [STEPS] [SEED]
+// predicts the conductance of each edge. For each precision prints, on new meshes, the error of 50
+// steps as a share of the true change, and R2 of one step. usage: heat [STEPS] [SEED]
 #include <iostream>
 #include <numbers>
 #include <string>

@@ -1,5 +1,5 @@
-// Classifies images as graphs: a node for each pixel that is not dark, an edge between neighbours
-// (graph classes). Prints the test accuracy in each precision.
+// Classifies graphs made of images: a node for each pixel that is not dark, an edge between
+// neighbours. Prints the test accuracy in each precision.
 // usage: image_graphs FOLDER_OF_IDX_FILES [EPOCHS] [IMAGES] [SEED]
 #include <cstdlib>
 #include <iostream>
@@ -9,14 +9,14 @@
 
 using torch::Tensor;
 
-// images: float32 [N, 1, 28, 28]. Pixels of 2 x 2 are joined first.
+// images: float32 [N, 1, 28, 28]. Averages 2 x 2 pixels first.
 static mezzo::Dataset graphs_of(const mezzo::ImageDataset& images) {
   const Tensor pixels = torch::avg_pool2d(images.images, 2).squeeze(1);
   const int64_t count = pixels.size(0), side = pixels.size(1);
   const Tensor is_node = pixels > pixels.amax({1, 2}, /*keepdim=*/true) * 0.1;
   const Tensor id = torch::where(is_node.flatten(), is_node.flatten().cumsum(0) - 1, -1)
                         .view({count, side, side});
-  // Edges between neighbours, in a frame of missing nodes around each image.
+  // Edges between neighbours; a border of missing nodes (-1) surrounds each image.
   const Tensor framed = torch::constant_pad_nd(id, {1, 1, 1, 1}, -1);
   std::vector<Tensor> sources, destinations;
   for (int64_t row = 0; row < 3; ++row) {

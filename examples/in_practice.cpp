@@ -1,5 +1,5 @@
-// Parts of a model that 16 bits do not suit: a regression with sums and a solver, a moving average
-// of the weights, and a check before a model trained in bf16 is tuned on in fp16.
+// Keeps in float32 or float64 what needs it: long sums, a solver, an output with an offset, a
+// moving average of the weights. Then checks whether a model trained in bf16 fits fp16.
 #include <iostream>
 #include <vector>
 

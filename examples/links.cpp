@@ -1,5 +1,5 @@
-// Predicts links of a data set: whether there is an edge between two nodes. Prints the ROC AUC and
-// the share of test links among the ten best answers, in each precision.
+// Learns which nodes of a data set have an edge between them. For each precision prints the ROC AUC
+// of the test links and the share of them that are ranked among the first ten.
 // usage: links DATA [EPOCHS]
 #include <cstdlib>
 #include <iostream>

@@ -1,5 +1,5 @@
-// A model of your own: trained by mini-batches and on the full graph, read from its checkpoint,
-// computed for all nodes. argv: data set, epochs, checkpoint to write.
+// Trains a module of your own by mini-batches and on the full graph, reads it from its checkpoint,
+// and computes all nodes layer by layer. usage: own_model DATA [EPOCHS] [CHECKPOINT TO WRITE]
 #include <iostream>
 #include <string>
 

@@ -1,5 +1,6 @@
 // Classifies point clouds as spheres or cubes, by a graph of the nearest neighbours of each point
 // (EdgeConv, Wang et al., 2019). Prints the loss of every tenth step, then "test accuracy".
+// usage: points [STEPS]
 #include <cstdlib>
 #include <iostream>
 

@@ -1,5 +1,5 @@
-// Mini-batches in several processes. Each process holds a part of the features and gets the others
-// through the process group. argv: dataset, epochs, processes.
+// Trains by mini-batches in several processes. Each process holds a part of the features and gets
+// the others through the process group. usage: sharded_features DATA [EPOCHS] [PROCESSES]
 #include <iostream>
 #include <string>
 

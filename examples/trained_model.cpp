@@ -1,4 +1,5 @@
-// The model of a training, from train() and from its checkpoint.
+// Trains GraphSAGE, reads the model from its checkpoint and predicts the classes of nodes.
+// usage: trained_model DATA [CHECKPOINT TO WRITE]
 #include <iostream>
 #include <string>
 

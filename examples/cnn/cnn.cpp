@@ -1,7 +1,7 @@
 // Trains the network of 07_cnn_mixed_precision.cpp in one precision or in all four, and measures
 // the accuracy on the test images after each epoch. Prints the report that `mezzo train` prints,
-// and a comparison of the runs. argv: folder of the four IDX files, epochs,
-// fp32|tf32|bf16|fp16|all, images of each part (0: all), seed.
+// and a comparison of the runs. usage: cnn FOLDER_OF_IDX_FILES [EPOCHS]
+// [fp32|tf32|bf16|fp16|all] [IMAGES OF EACH PART, 0: ALL] [SEED]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
