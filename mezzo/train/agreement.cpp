@@ -53,7 +53,7 @@ void check_parts(const Dataset& dataset, const TrainOptions& options, Ranks& ran
               "train: expected one process for each of the {} parts of the data, got {}",
               part.num_parts, ranks.world_size());
   MEZZO_CHECK(ranks.largest(part.index == ranks.rank() ? 0 : 1) == 0,
-              "train: expected on each rank the part of the data with its number");
+              "train: expected part i of the data on rank i, got another on some rank");
   check_own_nodes(part, ranks);
   MEZZO_CHECK(
       dataset.metric == Metric::kAccuracy,

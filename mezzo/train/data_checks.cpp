@@ -32,7 +32,7 @@ void check_sampler_of_edge_rows(const Dataset& dataset, const TrainOptions& opti
   const std::optional<SamplingOptions>& sampling = options.sampling;
   MEZZO_CHECK(
       !sampling || (sampling->sampler == SamplerKind::kNeighbor && !sampling->control_variates),
-      "dataset: the weights or features of the edges of {} need the sampler neighbor, without "
+      "dataset: {} has edge weights or features, which need the sampler neighbor without "
       "control-variates",
       dataset.origin);
 }
@@ -46,17 +46,17 @@ void check_edge_weights(const Dataset& dataset, const TrainOptions& options) {
               dataset.origin, nn::to_string(options.model), kWithout);
   check_sampler_of_edge_rows(dataset, options);
   MEZZO_CHECK(options.model != nn::ModelKind::kGcn || dataset.edge_weights.gt(0).all().item<bool>(),
-              "dataset: {} has edge weights of at most 0, of whose sums gcn takes the root; {}",
+              "dataset: {} has edge weights of 0 or less, expected positive ones for gcn; {}",
               dataset.origin, kWithout);
 }
 
 void check_edge_features(const Dataset& dataset, const TrainOptions& options) {
   MEZZO_CHECK(dataset.edge_features.defined() && !dataset.edge_weights.defined(),
-              "dataset: {} reads features of edges and no weights, {} has {}",
+              "dataset: {} needs edge features and takes no edge weights, {} has {}",
               nn::to_string(options.model), dataset.origin,
-              dataset.edge_weights.defined() ? "edge weights" : "no features of edges");
+              dataset.edge_weights.defined() ? "edge weights" : "no edge features");
   MEZZO_CHECK(!uses_self_loops(options),
-              "self-loops: {} reads features of edges, which added loops do not have",
+              "self-loops: {} reads edge features, which added self loops do not have",
               nn::to_string(options.model));
   check_sampler_of_edge_rows(dataset, options);
 }
@@ -70,7 +70,8 @@ void check_features(const Dataset& dataset, const TrainOptions& options) {
 }
 
 void check_decoder(const Dataset& dataset, nn::Decoder decoder) {
-  MEZZO_CHECK(dataset.target == TaskTarget::kLink, "decoder: {} is for links, {} has labels for {}",
+  MEZZO_CHECK(dataset.target == TaskTarget::kLink,
+              "decoder: {} is for the task link, the task of {} is {}",
               name_of(nn::Decoders{}, decoder), dataset.name, name_of(Tasks{}, dataset.task()));
   const auto ranks_all = [&](const NegativePairs& negatives) {
     return is_of_ranks(dataset.metric) && ranks_all_nodes(dataset.metric, negatives);
@@ -86,14 +87,15 @@ void check_decoder(const Dataset& dataset, nn::Decoder decoder) {
 void check_head(const Dataset& dataset, const TrainOptions& options) {
   const std::string_view target = name_of(TaskTargets{}, dataset.target);
   MEZZO_CHECK(options.model != nn::ModelKind::kOwn,
-              "model: a model of your own has outputs for nodes, {} has labels of {}s",
-              dataset.name, target);
-  MEZZO_CHECK(!dataset.part, "dataset: {} is a part of a data set and has labels of {}s",
+              "model: a model of your own predicts nodes, {} has labels of {}s", dataset.name,
+              target);
+  MEZZO_CHECK(!dataset.part,
+              "dataset: expected labels of nodes in {}, a part of a data set, got labels of {}s",
               dataset.origin, target);
   if (!options.sampling) return;
   const SamplingOptions& sampling = *options.sampling;
   MEZZO_CHECK(sampling.sampler == SamplerKind::kNeighbor,
-              "sampler: {} has labels of {}s, which take the sampler neighbor, got {}",
+              "sampler: {} has labels of {}s, which need the sampler neighbor, got {}",
               dataset.name, target, name_of(SamplerKinds{}, sampling.sampler));
   MEZZO_CHECK(!sampling.balance_classes && !sampling.control_variates,
               "{}: expected labels of nodes, {} has labels of {}s",
@@ -116,7 +118,7 @@ void check_task(const Dataset& dataset, const TrainOptions& options) {
   const bool of_links = options.loss == LossKind::kMargin;
   MEZZO_CHECK(options.loss == LossKind::kAutomatic ||
                   (of_links ? is_link : task.labels == LabelKind::kNumbers),
-              "loss: {} is for {}, {} has labels for {}", name_of(LossKinds{}, options.loss),
+              "loss: {} is for {}, the task of {} is {}", name_of(LossKinds{}, options.loss),
               of_links ? "links" : "numbers", dataset.name, name_of(Tasks{}, task));
   if (options.decoder) check_decoder(dataset, *options.decoder);
   MEZZO_CHECK(!of_links || !has_any(dataset.negatives.train),
@@ -125,20 +127,21 @@ void check_task(const Dataset& dataset, const TrainOptions& options) {
               dataset.name);
   if (task.target != TaskTarget::kNode) check_head(dataset, options);
   const std::optional<SamplingOptions>& sampling = options.sampling;
-  MEZZO_CHECK(!sampling || !draws_by_fanouts(sampling->sampler) || !sampling->fanouts.empty() ||
-                  task.target == TaskTarget::kGraph,
-              "fanout: the sampler {} needs the neighbours drawn for a node, one number a layer",
-              name_of(SamplerKinds{}, sampling->sampler));
+  MEZZO_CHECK(
+      !sampling || !draws_by_fanouts(sampling->sampler) || !sampling->fanouts.empty() ||
+          task.target == TaskTarget::kGraph,
+      "fanout: the sampler {} requires it: the neighbours drawn for a node, one number a layer",
+      name_of(SamplerKinds{}, sampling->sampler));
   if (task.labels == LabelKind::kClass) {
     MEZZO_CHECK(dataset.num_classes >= 2, "dataset {}: expected at least two classes, got {}",
                 dataset.name, dataset.num_classes);
     return;
   }
   MEZZO_CHECK(!options.capture,
-              "capture: expected one class a {}, {} has labels for {}; train without capture",
+              "capture: expected one class a {}, the task of {} is {}; train without capture",
               target, dataset.name, name_of(Tasks{}, task));
   MEZZO_CHECK(!options.sampling || !options.sampling->balance_classes,
-              "balance-classes: expected one class a {}, {} has labels for {}", target,
+              "balance-classes: expected one class a {}, the task of {} is {}", target,
               dataset.name, name_of(Tasks{}, task));
 }
 
@@ -153,7 +156,7 @@ void check_input(const Dataset& dataset, const TrainOptions& options, TaskTarget
   }
   check_features(dataset, options);
   MEZZO_CHECK(target != TaskTarget::kGraph || dataset.graph_offsets.defined(),
-              "dataset: expected a set of graphs, {} is one", dataset.origin);
+              "dataset: expected a set of graphs, {} is one graph", dataset.origin);
 }
 
 void check_data(const Dataset& dataset, const TrainOptions& options) {
@@ -185,10 +188,8 @@ void check_task_of(const TrainedModel& trained, const Dataset& dataset) {
 }
 
 void check_fits(const TrainedModel& trained, const Dataset& dataset) {
-  MEZZO_CHECK(
-      !dataset.part,
-      "dataset: {} is a part of a data set, whose halo cannot be predicted; expected the whole",
-      dataset.origin);
+  MEZZO_CHECK(!dataset.part, "dataset: expected a whole data set, {} is a part of one",
+              dataset.origin);
   MEZZO_CHECK(dataset.num_classes <= trained.data.num_classes,
               "dataset: the trained model has {} classes, the data have {}",
               trained.data.num_classes, dataset.num_classes);

@@ -76,8 +76,8 @@ void Run::resume() {
   seconds_before_ = history.total_seconds;
   communication_before_ = history.communication_seconds;
   MEZZO_CHECK(history.epoch() <= options_.epochs,
-              "resume: {} has done {} epochs already, epochs is {}", path, history.epoch(),
-              options_.epochs);
+              "resume: {} has {} epochs already, expected epochs of at least that, got {}", path,
+              history.epoch(), options_.epochs);
   if (history.begun.batches > 0 && history.begun.batches >= steps_->num_batches()) {
     detail::raise<IoError>("{}: expected fewer than {} batches of the unfinished epoch, got {}",
                            path, steps_->num_batches(), history.begun.batches);

@@ -110,8 +110,8 @@ TEST(MultiLabelCommands, options_for_one_label_a_node_are_errors) {
   const Outcome outcome = run_mezzo(folder, {"train", "--dataset", lists, "--batch-size", "4",
                                              "--fanout", "2,2", "--balance-classes"});
   EXPECT_NE(outcome.code, 0);
-  EXPECT_TRUE(
-      test::contains(outcome.err, "balance-classes: expected one class a node, lists has labels"));
+  EXPECT_TRUE(test::contains(outcome.err,
+                             "balance-classes: expected one class a node, the task of lists is"));
 }
 
 }  // namespace

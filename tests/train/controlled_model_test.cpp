@@ -144,7 +144,7 @@ TEST(ControlledModel, what_control_variates_cannot_do_is_refused) {
   EXPECT_TRUE(refused(options, "control-variates: expected the device cpu, got cuda:0"));
   options = controlled_options(nn::ModelKind::kSage);
   options.resume = "c";
-  EXPECT_TRUE(refused(options, "resume: a run with control-variates cannot go on"));
+  EXPECT_TRUE(refused(options, "resume: a run with control-variates cannot be resumed"));
   options = controlled_options(nn::ModelKind::kSage);
   options.layers = 1;
   options.hidden.reset();

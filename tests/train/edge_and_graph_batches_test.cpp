@@ -182,7 +182,7 @@ TEST(EdgeAndGraphBatches, options_that_contradict_the_task_are_errors) {
   });
   TrainOptions of_nodes = test::quick_options();
   of_nodes.sampling = SamplingOptions{.batch_size = 8};
-  EXPECT_THROWS(InvalidArgument, test::fragments("fanout", "needs"),
+  EXPECT_THROWS(InvalidArgument, test::fragments("fanout", "requires"),
                 train(test::two_rings(), of_nodes));
 }
 

@@ -279,7 +279,7 @@ TEST(OwnModel, takes_no_options_that_it_does_not_read) {
   EXPECT_TRUE(refusal("fanout: expected one number for each of the 2 layers, got 1", [](auto& o) {
     o.sampling = SamplingOptions{.batch_size = 4, .fanouts = {2}};
   }));
-  EXPECT_TRUE(refusal("sampler: layer needs edge weights",
+  EXPECT_TRUE(refusal("sampler: layer needs a model that takes edge weights",
                       [](auto& o) { o.sampling = sampled_options(SamplerKind::kLayer).sampling; }));
   EXPECT_TRUE(refusal("control-variates: expected the model gcn or sage, got own", [](auto& o) {
     o.sampling = sampled_options(SamplerKind::kNeighbor).sampling;

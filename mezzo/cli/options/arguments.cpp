@@ -120,7 +120,7 @@ void add_format_options(OptionParser& app, std::optional<Task>& task, CsvColumns
       .value(
           "--task", "NAME",
           [&task](const std::string& text) { task = parse(Tasks{}, "--task", text); },
-          "What the labels are, if the files leave it open: " + detail::names(Tasks{}));
+          "Task, if the files have labels of several kinds: " + detail::names(Tasks{}));
   fields::for_each(fields::kColumns, [&](const auto& field) {
     OptionGroup(app, "Data")
         .text(std::string("--") + field.name, csv.*field.member, "COLUMN", field.help);
@@ -132,17 +132,17 @@ void add_metric_option(OptionParser& app, std::optional<Metric>& metric) {
       .value(
           "--metric", "NAME",
           [&metric](const std::string& text) { metric = parse(Metrics{}, "--metric", text); },
-          "Score, if not the usual one of the data: " + detail::names(Metrics{}));
+          "Score (default: by the data): " + detail::names(Metrics{}));
 }
 
 void add_data_options(OptionParser& app, DataArguments& data) {
   OptionGroup(app, "Data")
       .text("--dataset", data.dataset, "PATH|NAME",
-            "A data set's file or folder, or a name of 'mezzo data list'")
+            "File or folder of a data set, or a name of 'mezzo data list'")
       .text("--split", data.split, "NAME",
             "Which of the splits that have names: *_mask_NAME.npy of an npy folder, a split "
             "type of OGB, a task of GraphBolt")
-      .number("--split-index", data.split_index, "Which of the data set's splits, from 0");
+      .number("--split-index", data.split_index, "Split by number, from 0");
   add_metric_option(app, data.metric);
   add_format_options(app, data.task, data.csv);
 }
@@ -175,7 +175,7 @@ void add_recipe_option(OptionParser& app, RecipeKind& recipe) {
   OptionGroup(app, "Model")
       .choice(
           "--recipe", RecipeKinds{}, recipe,
-          "How options that are not given are chosen: by the data, or as Kipf and Welling 2017");
+          "How options that you leave out are chosen: by the data, or as in Kipf and Welling 2017");
 }
 
 void add_precision_option(OptionParser& app, RunArguments& run) {

@@ -184,8 +184,8 @@ const LabelFile* choose(const std::vector<LabelFile>& files, std::optional<Task>
     if (task->target == file.target) return &file;
     found += (found.empty() ? "" : ", ") + file.path.filename().string();
   }
-  MEZZO_CHECK(files.empty(), "task: {} has no labels for {}, but {}", folder.string(),
-              name_of(Tasks{}, *task), found);
+  MEZZO_CHECK(files.empty(), "task: expected labels for {} in {}, got {}", name_of(Tasks{}, *task),
+              folder.string(), found);
   return nullptr;
 }
 

@@ -33,7 +33,8 @@ void check_doctor_options(const TrainOptions& training) {
     const bool foreign =
         field.group == kPrecision || field.group == kTraining || field.group == kFiles;
     MEZZO_CHECK(!foreign || !is_set(field, training),
-                "doctor: it chooses or does not use {}; expected the default", field.name);
+                "doctor: expected the default of {}, which doctor chooses or does not use",
+                field.name);
   });
   check_options(training);
 }

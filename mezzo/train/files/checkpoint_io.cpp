@@ -111,7 +111,7 @@ std::string read_checkpoint_bytes(const std::string& path) {
   std::string trailer;
   if (size > 0 && file.seekg(size)) trailer = read_bytes(path, file, kEnd);
   if (!trailer.starts_with(kMark)) {
-    detail::raise<IoError>("{}: is no checkpoint, or a truncated one", path);
+    detail::raise<IoError>("{}: expected a checkpoint, got another file or a truncated one", path);
   }
   file.seekg(0);
   std::string bytes = read_bytes(path, file, size);
@@ -180,7 +180,7 @@ void CheckpointReader::nested(const char* key, const std::function<void(InputArc
   try {
     load(inner);
   } catch (const c10::Error&) {
-    detail::raise<IoError>("{}: the field '{}' has another form", path_, key);
+    detail::raise<IoError>("{}: the field '{}' has an unexpected form", path_, key);
   }
 }
 
@@ -272,7 +272,7 @@ History history_from_json(const std::string& path, const json& object) {
     }
     return history;
   } catch (const std::exception&) {
-    detail::raise<IoError>("{}: the field 'history' has another form", path);
+    detail::raise<IoError>("{}: the field 'history' has an unexpected form", path);
   }
 }
 

@@ -74,7 +74,8 @@ bool is_sampler(const SamplingOptions& options) {
   return options.sampler == kSampler;
 }
 
-inline constexpr const char* kSgcIsOneLayer = "sgc is one layer, and --layers its hops";
+inline constexpr const char* kSgcIsOneLayer =
+    "sgc has one layer, and --layers is the number of its hops";
 
 /// All options of training but the device, which is no part of a checkpoint, and sampling.
 inline const std::tuple kTraining = {
@@ -119,39 +120,41 @@ inline const std::tuple kTraining = {
     field("skip", &TrainOptions::skip, Group::kModel, "Add each layer's input to its output",
           {.in_recipe = true, .of_kinds = true}),
     field("readout", &TrainOptions::readout, Group::kModel,
-          "Labels of graphs: what joins the rows of a graph's nodes", {.of_kinds = true}),
+          "Labels of graphs: how the rows of a graph's nodes become one", {.of_kinds = true}),
     field("decoder", &TrainOptions::decoder, Group::kModel,
-          "Links: what scores the rows of two nodes (default: dot)", {.of_kinds = true}),
+          "Links: how the rows of two nodes are scored (default: dot)", {.of_kinds = true}),
     field("self-loops", &TrainOptions::self_loops, Group::kModel,
           "Give every node one edge to itself (default: on for gcn, gat and sgc)",
           {.applies = is_not_mlp, .why_not = "mlp uses no edges"}),
     field("precision", &TrainOptions::precision, Group::kPrecision,
           "Precision of the products; weights stay float32"),
     field("epochs", &TrainOptions::epochs, Group::kTraining,
-          "Epochs, each one step on all training nodes, or one pass over mini-batches",
+          "Epochs: steps on the full graph, or passes over the mini-batches",
           {.check = at_least<1>, .in_checkpoint = false, .in_recipe = true}),
     field("lr", &TrainOptions::learning_rate, Group::kStep, "Learning rate", {.in_recipe = true}),
     field("weight-decay", &TrainOptions::weight_decay, Group::kStep,
           "Weight decay of every parameter", {.in_recipe = true}),
     field("optimizer", &TrainOptions::optimizer, Group::kStep, "Optimizer"),
     field("loss", &TrainOptions::loss, Group::kStep,
-          "Loss; mse, l1, huber: of errors of numbers, in standard deviations; margin: of links"),
+          "Loss (mse, l1, huber: of numbers, in standard deviations; margin: of links)"),
     field("loss-factor", &TrainOptions::loss_factor, Group::kStep,
           "Factor on the loss that is minimised; losses are reported without it",
           {.check = is_loss_factor}),
     field("seed", &TrainOptions::seed, Group::kStep, "Seed of weights, dropout and sampling"),
     field("normalize-features", &TrainOptions::normalize_features, Group::kStep,
           "Divide each row of the features by the sum of its magnitudes", {.in_recipe = true}),
-    field("loss-scale", &TrainOptions::loss_scale, Group::kTraining,
-          "Factor on the loss before the backward, which the gradients are divided by again "
-          "(default: dynamic for fp16, else none)"),
+    field(
+        "loss-scale", &TrainOptions::loss_scale, Group::kTraining,
+        "Factor on the loss and its gradients during the backward (default: dynamic for fp16, else "
+        "none)"),
     field("keep-float32", &TrainOptions::keep_float32, Group::kTraining,
           "Parts of the model that bf16 and fp16 leave in float32: layer0, norm0, skip0, ...",
           {.applies = is_16_bit,
            .why_not = "only bf16 and fp16 have parts that are not in float32",
            .of_kinds = true}),
     field("capture", &TrainOptions::capture, Group::kTraining,
-          "Capture the step as a CUDA graph: on CUDA, on the full graph", {.in_checkpoint = false}),
+          "Capture the step as a CUDA graph (only on CUDA and on the full graph)",
+          {.in_checkpoint = false}),
     field("patience", &TrainOptions::patience, Group::kTraining,
           "Stop after N epochs without a better validation score",
           {.check = at_least<1>, .in_checkpoint = false, .in_recipe = true}),
@@ -175,12 +178,12 @@ inline const std::tuple kSampling = {
         "neighbor, labor, layer: train by mini-batches of N training nodes, edges, links or graphs",
         {.check = at_least<1>, .applies = has_blocks, .needed = "the training nodes of a batch"}),
     field("fanout", &SamplingOptions::fanouts, Group::kSampling,
-          "neighbor, labor: neighbours drawn for a node, one number a layer, inputs first; or all",
+          "neighbor, labor: neighbours drawn for a node, a number or all for each layer, inputs "
+          "first",
           {.applies = has_fanouts}),
     field("layer-sizes", &SamplingOptions::layer_sizes, Group::kSampling,
-          "layer (gcn, sage): nodes drawn for a layer, one number a layer, inputs first",
-          {.applies = is_sampler<SamplerKind::kLayer>,
-           .needed = "the nodes drawn for a layer, one number a layer"}),
+          "layer (gcn, sage): nodes drawn for each layer, inputs first",
+          {.applies = is_sampler<SamplerKind::kLayer>, .needed = "the nodes drawn for each layer"}),
     field("sampler", &SamplingOptions::sampler, Group::kSampling, "How batches are drawn"),
     field("replace", &SamplingOptions::replace, Group::kSampling,
           "neighbor: draw neighbours with replacement",
@@ -189,7 +192,7 @@ inline const std::tuple kSampling = {
           "neighbor (gcn, sage; CPU): correct means by stored activations of all neighbours",
           {.applies = is_sampler<SamplerKind::kNeighbor>}),
     field("layer-dependency", &SamplingOptions::layer_dependency, Group::kSampling,
-          "labor: draw alike in all layers of a batch",
+          "labor: draw with the same random numbers in all layers of a batch",
           {.applies = is_sampler<SamplerKind::kLabor>}),
     field("drop-last", &SamplingOptions::drop_last, Group::kSampling,
           "neighbor, labor, layer: leave out a last batch that is not full",
@@ -220,16 +223,16 @@ inline const std::tuple kSampling = {
           "saint: batches of an epoch (default: as many as draw each node about once)",
           {.check = at_least<1>, .applies = has_budget}),
     field("sample-on", &SamplingOptions::sample_on, Group::kSampling,
-          "Where batches are drawn (on a CUDA device: neighbor, without workers)",
+          "Where batches are drawn (device: on CUDA, sampler neighbor, without workers)",
           {.in_checkpoint = false}),
     field("workers", &SamplingOptions::num_workers, Group::kSampling,
           "Threads that prepare batches; 0: the trainer's own (default: 1; 0 if the device draws)",
           {.check = between<0, kMostWorkers>, .in_checkpoint = false}),
     field("prefetch", &SamplingOptions::prefetch, Group::kSampling,
-          "Batches ready or in work for each worker, if there is one (default: 2)",
+          "Batches that each worker prepares ahead (default: 2)",
           {.check = between<1, kMostPrefetch>, .in_checkpoint = false}),
     field("inference-batch-size", &SamplingOptions::inference_batch_size, Group::kSampling,
-          "Nodes of a batch when all nodes are evaluated", {.check = at_least<1>}),
+          "Nodes, edges or links of a batch in evaluations", {.check = at_least<1>}),
 };
 
 /// The columns of a CSV folder.

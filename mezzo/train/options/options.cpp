@@ -43,8 +43,8 @@ void check_fields(const TrainOptions& options) {
 void check_model(const TrainOptions& options) {
   const std::int64_t heads = std::max(options.heads.value_or(1), options.output_heads.value_or(1));
   MEZZO_CHECK(options.hidden.value_or(1) <= fields::kMostWidth / heads,
-              "heads: expected heads of together at most {} features, got {} of {}",
-              fields::kMostWidth, heads, options.hidden.value_or(1));
+              "heads: expected at most {} features in all, got {} heads of {}", fields::kMostWidth,
+              heads, options.hidden.value_or(1));
   if (options.layers > 1 || options.model == nn::ModelKind::kSgc) return;
   constexpr const char* kWhy = "a model of one layer has no hidden layer";
   // A layer of gin has a hidden layer of its own.
@@ -55,8 +55,7 @@ void check_model(const TrainOptions& options) {
 
 void check_capture(const TrainOptions& options) {
   if (!options.capture) return;
-  MEZZO_CHECK(options.device.is_cuda(),
-              "capture: a step is captured on a CUDA device, and the device is {}",
+  MEZZO_CHECK(options.device.is_cuda(), "capture: expected a CUDA device, got {}",
               options.device.str());
   MEZZO_CHECK(
       !options.sampling,
@@ -136,14 +135,12 @@ void check_options(const TrainOptions& options) {
   check_model(options);
   check_sampling(options);
   check_capture(options);
-  MEZZO_CHECK(
-      options.init.empty() || options.resume.empty(),
-      "init: a resumed run goes on from its own weights; expected init or resume, got both");
+  MEZZO_CHECK(options.init.empty() || options.resume.empty(),
+              "init: expected init or resume, got both; a resumed run has its own weights");
   check_rates(options.optimizer, options.learning_rate, options.weight_decay);
   MEZZO_CHECK(!options.patience || *options.patience >= options.eval_every,
-              "patience: {} epochs can hold no evaluation with eval-every {}; expected patience of "
-              "at least eval-every",
-              options.patience.value_or(0), options.eval_every);
+              "patience: expected at least eval-every, which is {}, got {}", options.eval_every,
+              options.patience.value_or(0));
 }
 
 bool uses_self_loops(const TrainOptions& options) {

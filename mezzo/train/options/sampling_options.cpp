@@ -18,15 +18,15 @@ void check_fields(const SamplingOptions& options) {
     const bool applies = field.rules.applies == nullptr || field.rules.applies(options);
     const bool set = is_set(field, options);
     MEZZO_CHECK(applies || !set, "{}: the sampler {} has no such option", flag_of(field), sampler);
-    MEZZO_CHECK(!applies || set || field.rules.needed == nullptr, "{}: the sampler {} needs {}",
-                field.name, sampler, field.rules.needed);
+    MEZZO_CHECK(!applies || set || field.rules.needed == nullptr,
+                "{}: the sampler {} requires it: {}", field.name, sampler, field.rules.needed);
     check_range(field, options);
   });
   MEZZO_CHECK(!options.parts_per_batch || *options.parts_per_batch <= *options.parts,
               "parts-per-batch: expected at most the {} parts, got {}", *options.parts,
               *options.parts_per_batch);
   MEZZO_CHECK(options.shuffle || !options.balance_classes,
-              "no-shuffle: balance-classes draws the training nodes at random");
+              "no-shuffle: expected no balance-classes, which draws the training nodes at random");
 }
 
 void check_fanouts(const TrainOptions& options) {
@@ -39,21 +39,19 @@ void check_fanouts(const TrainOptions& options) {
     MEZZO_CHECK(fanout >= -1, "fanout: expected numbers of at least 0, or all (-1), got {}",
                 fanout);
     MEZZO_CHECK(!options.sampling->replace || (fanout >= 0 && fanout < fields::kMostDraws),
-                "replace: expected fanouts of 0 to 2^31 - 1 with it, got {}",
+                "replace: expected fanouts of 0 to 2^31 - 1, got {}",
                 fanout == -1 ? "all" : fmt::format("{}", fanout));
     MEZZO_CHECK(fanout != 0 || !nn::needs_in_edges(options.model),
-                "fanout: expected at least 1 for {}, which computes from neighbours alone, got 0",
-                model);
+                "fanout: expected at least 1 for {}, which reads only neighbours, got 0", model);
   }
 }
 
 void check_layer_sizes(const TrainOptions& options) {
   const std::vector<std::int64_t>& sizes = options.sampling->layer_sizes;
-  MEZZO_CHECK(
-      nn::takes_edge_weights(options.model),
-      "sampler: layer needs edge weights to correct its bias, which gcn and sage take and {} "
-      "does not",
-      nn::to_string(options.model));
+  MEZZO_CHECK(nn::takes_edge_weights(options.model),
+              "sampler: layer needs a model that takes edge weights, gcn or sage, to correct its "
+              "bias, got {}",
+              nn::to_string(options.model));
   MEZZO_CHECK(static_cast<std::int64_t>(sizes.size()) == options.layers,
               "layer-sizes: expected one number for each of the {} layers, got {}", options.layers,
               sizes.size());
@@ -96,9 +94,10 @@ void check_control_variates(const TrainOptions& options) {
       options.layers);
   MEZZO_CHECK(options.device.is_cpu(), "control-variates: expected the device cpu, got {}",
               options.device.str());
-  MEZZO_CHECK(options.resume.empty(),
-              "resume: a run with control-variates cannot go on, since a checkpoint has no stored "
-              "activations; start from its weights with init");
+  MEZZO_CHECK(
+      options.resume.empty(),
+      "resume: a run with control-variates cannot be resumed, because checkpoints do not hold "
+      "stored activations; start from its weights with init");
 }
 
 }  // namespace
