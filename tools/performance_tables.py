@@ -46,7 +46,7 @@ def replace_table(document, name, lines):
 
 def row_of(run, result, edges):
     """The row of a result, with four digits. `edges`: of the report's graph."""
-    candidates = {one["name"]: one for one in result["contenders"] if not one["skipped"]}
+    candidates = {one["name"]: one for one in result["candidates"] if not one["skipped"]}
     row = {"run": run, "work": result["work"]}
     if result["width"]:
         row["features"] = result["width"]

@@ -202,7 +202,7 @@ std::string json_of(const std::vector<Timing>& timings, const Bandwidth& bandwid
     const Timing& one = timings[i];
     out << (i > 0 ? "," : "") << "\n  {\"work\": " << quoted("kernel: " + one.work)
         << ", \"width\": " << one.width
-        << ", \"contenders\": [{\"name\": " << quoted(one.precision + " " + one.library)
+        << ", \"candidates\": [{\"name\": " << quoted(one.precision + " " + one.library)
         << ", \"library\": " << quoted(one.library) << ", \"precision\": " << quoted(one.precision)
         << ", \"ours\": true, \"moved_bytes\": " << one.moved_bytes << ", \"peak_bytes\": 0";
     if (one.failure.empty()) {

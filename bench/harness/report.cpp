@@ -184,7 +184,7 @@ OrderedJson outcome_to_json(const Outcome& outcome, double stream_bandwidth) {
   return {{"work", outcome.work},
           {"width", outcome.width},
           {"skipped", text_or_null(outcome.skipped)},
-          {"contenders", candidates}};
+          {"candidates", candidates}};
 }
 
 }  // namespace

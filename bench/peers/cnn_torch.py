@@ -54,14 +54,14 @@ def main():
     for batch in [512, 2048]:
         images = torch.rand(batch, 1, 28, 28, device=common.DEVICE)
         labels = torch.randint(10, (batch,), device=common.DEVICE)
-        contenders = []
+        candidates = []
         for name, dtype in [("fp32", None), ("tf32", None), ("bf16", torch.bfloat16),
                             ("fp16", torch.float16)]:
             for channels_last in [False, True]:
-                contenders.append((f"PyTorch, {name}{' channels-last' if channels_last else ''}",
+                candidates.append((f"PyTorch, {name}{' channels-last' if channels_last else ''}",
                                    name, step_of(images, labels, dtype, channels_last,
                                                  tf32=name != "fp32")))
-        report.measure("training step of the cnn, F images", batch, contenders, repeats=5,
+        report.measure("training step of the cnn, F images", batch, candidates, repeats=5,
                        warm_ups=4)
     report.finish()
 

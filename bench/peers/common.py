@@ -1,6 +1,6 @@
 """What the peers share: the graphs of bench/cuda.cpp, rounds in turn, and its JSON.
 
-Needs torch with CUDA. A contender is a name, a precision and a function that does the work once and
+Needs torch with CUDA. A candidate is a name, a precision and a function that does the work once and
 returns its results as a list of tensors.
 """
 import argparse
@@ -74,13 +74,13 @@ class Report:
         self.options = self.parser.parse_args()
         return self.options
 
-    def measure(self, work, width, contenders, expected=None, repeats=1, warm_ups=3):
+    def measure(self, work, width, candidates, expected=None, repeats=1, warm_ups=3):
         """Runs them in turn; `expected`: (values, stride) of each result, else those of the first
-        run of the first contender that can."""
+        run of the first candidate that can."""
         expected = list(expected or [])
-        rows = [self._begin(one, warm_ups, expected) for one in contenders]
+        rows = [self._begin(one, warm_ups, expected) for one in candidates]
         for _ in range(self.options.rounds):
-            for row, (_, _, run) in zip(rows, contenders):
+            for row, (_, _, run) in zip(rows, candidates):
                 if row["skipped"] is None:
                     self._time_once(row, run, repeats)
         for row in rows:
@@ -91,12 +91,12 @@ class Report:
                 f"{row['min_ms']:.3f} ms (median {row['median_ms']:.3f}), "
                 f"error {row['max_relative_error']}, peak {row['peak_bytes'] / 2**20:.0f} MiB"
                 if times else f"skipped: {row['skipped']}"), flush=True)
-        self.results.append({"work": work, "width": width, "skipped": None, "contenders": rows})
+        self.results.append({"work": work, "width": width, "skipped": None, "candidates": rows})
         self.write()  # what comes next may take longer than there is time
         torch.cuda.empty_cache()
 
-    def _begin(self, contender, warm_ups, expected):
-        name, precision, run = contender
+    def _begin(self, candidate, warm_ups, expected):
+        name, precision, run = candidate
         row = {"name": name, "ours": False, "precision": precision, "rounds_ms": [],
                "max_relative_error": None, "peak_bytes": 0, "skipped": None}
         try:
@@ -111,7 +111,7 @@ class Report:
         except torch.OutOfMemoryError:
             row["skipped"] = "out of memory"
             torch.cuda.empty_cache()
-        except Exception as error:  # the other contenders go on, whatever it raises
+        except Exception as error:  # the other candidates go on, whatever it raises
             row["skipped"] = "FAILED: " + (str(error).split("\n")[0] or type(error).__name__)
             torch.cuda.empty_cache()
         return row
@@ -129,8 +129,8 @@ class Report:
         row["peak_bytes"] = torch.cuda.max_memory_allocated() - before
 
     def finish(self):
-        """Ends with 1 if a contender could not run for another reason than memory."""
-        failed = [row["name"] for result in self.results for row in result["contenders"]
+        """Ends with 1 if a candidate could not run for another reason than memory."""
+        failed = [row["name"] for result in self.results for row in result["candidates"]
                   if (row["skipped"] or "").startswith("FAILED")]
         if failed:
             sys.exit("failed: " + ", ".join(failed))

@@ -7,7 +7,7 @@ usage: cpu.py --library pyg|dgl [--dataset FOLDER] [--scale N] [--edges N] [--wo
 
 An R-MAT graph of the same parameters as theirs, but of other draws; with --dataset only the epochs,
 on an npy folder (--make writes one of the R-MAT graph, which needs no library), sparse features
-made dense. The contenders are the forms that a library documents: of PyG its default (edge_index,
+made dense. The candidates are the forms that a library documents: of PyG its default (edge_index,
 gathered and scattered) and EdgeIndex, in models a CSR matrix, with transposes made beforehand; of DGL
 a graph of int32 ids with its formats made. bf16 is autocast in layers and models, whose features are
 cast beforehand as far as the library takes them, and operands of bf16 in kernels. tools/peers runs
@@ -277,12 +277,12 @@ class Report:
     def __init__(self, options, library):
         self.options, self.library, self.results = options, library, []
 
-    def measure(self, work, width, contenders, with_memory=False):
-        """contenders: (form, precision, function); all in turn."""
+    def measure(self, work, width, candidates, with_memory=False):
+        """candidates: (form, precision, function); all in turn."""
         if self.options.work not in work:
             return
         rows = []
-        for form, precision, run in contenders:
+        for form, precision, run in candidates:
             row = {"name": f"{self.library.name} {form}, {precision}", "ours": False,
                    "precision": precision, "rounds_ms": [], "peak_bytes": 0, "skipped": None}
             try:
@@ -306,7 +306,7 @@ class Report:
                 f"{row['min_ms']:.1f} ms (median {row['median_ms']:.1f})" if times
                 else f"skipped: {row['skipped']}"), flush=True)
         self.results.append({"work": work, "width": width, "skipped": None,
-                             "contenders": [row for row, _ in rows]})
+                             "candidates": [row for row, _ in rows]})
         if self.options.json:
             self.options.json.write_text(json.dumps(
                 {"library": f"{self.library.name} {self.library.version}",
@@ -338,12 +338,12 @@ def passes(work, width, forms, operands, gradient, report):
         return run
 
     for suffix, of in (("forward", forward), ("forward+backward", backward)):
-        contenders = []
+        candidates = []
         for form, function in forms.items():
             for precision, dtype in precisions_of(form).items():
                 args = [one.to(dtype or one.dtype).clone() for one in operands]
-                contenders.append((form, precision, of(function, args, gradient.to(args[0].dtype))))
-        report.measure(f"{work}, {suffix}", width, contenders)
+                candidates.append((form, precision, of(function, args, gradient.to(args[0].dtype))))
+        report.measure(f"{work}, {suffix}", width, candidates)
 
 
 def kernels(options, report):
@@ -374,7 +374,7 @@ def kernels(options, report):
 def attention(library, graphs, nodes, report):
     wide, gradient = torch.randn(nodes, HIDDEN), torch.randn(nodes, HEADS, HIDDEN // HEADS)
     for suffix in ("forward", "forward+backward"):
-        contenders = []
+        candidates = []
         for form, (layer, function) in library.attention(graphs, HIDDEN).items():
             for precision, dtype in AMP.items():
                 x = wide.to(dtype or wide.dtype).clone().requires_grad_()
@@ -388,8 +388,8 @@ def attention(library, graphs, nodes, report):
                         out.backward(upstream)
                     layer.zero_grad()
                     x.grad = None
-                contenders.append((form, precision, run))
-        report.measure(f"GAT layer, {HEADS} x {HIDDEN // HEADS}, {suffix}", HIDDEN, contenders,
+                candidates.append((form, precision, run))
+        report.measure(f"GAT layer, {HEADS} x {HIDDEN // HEADS}, {suffix}", HIDDEN, candidates,
                        with_memory=True)
 
 
@@ -398,7 +398,7 @@ def interaction(library, ends, nodes, report):
         layer, function = library.interaction(ends, width)
         rows = [torch.randn(nodes, width), torch.randn(ends.shape[1], width)]
         gradients = [torch.randn_like(one) for one in rows]
-        contenders = []
+        candidates = []
         for precision, dtype in AMP.items():
             def run(dtype=dtype, inputs=[]):
                 if not inputs:
@@ -410,8 +410,8 @@ def interaction(library, ends, nodes, report):
                 layer.zero_grad()
                 for one in inputs:
                     one.grad = None
-            contenders.append(("MetaLayer", precision, run))
-        report.measure("interaction block, forward+backward", width, contenders, with_memory=True)
+            candidates.append(("MetaLayer", precision, run))
+        report.measure("interaction block, forward+backward", width, candidates, with_memory=True)
 
 
 def step_of(net, x, data, dtype):
@@ -430,13 +430,13 @@ def step_of(net, x, data, dtype):
 def epochs(options, report):
     data = Data(options.dataset)
     for kind in ("gcn", "sage", "gat"):
-        contenders = []
+        candidates = []
         for precision, dtype in AMP.items():
             torch.manual_seed(0)
             x = data.x.to(dtype or data.x.dtype)
-            contenders += [(form, precision, step_of(net, x, data, dtype))
+            candidates += [(form, precision, step_of(net, x, data, dtype))
                            for form, net in report.library.models(kind, data).items()]
-        report.measure(f"{kind} epoch, {data.name}", HIDDEN, contenders)
+        report.measure(f"{kind} epoch, {data.name}", HIDDEN, candidates)
 
 
 def main():

@@ -53,10 +53,10 @@ def main():
         x = torch.randn(size[1], FEATURES, device=common.DEVICE)
         labels = torch.randint(CLASSES, (size[1],), device=common.DEVICE)
         for heads, hidden in [(1, 256), (2, 128), (2, 256)]:
-            contenders = [(f"PyG, {name}", name, step_of(heads, hidden, x, edges, labels, dtype))
+            candidates = [(f"PyG, {name}", name, step_of(heads, hidden, x, edges, labels, dtype))
                           for name, dtype in AMP.items()]
             report.measure(f"three-layer gat step, {heads} heads of F, {size[2]} edges", hidden,
-                           contenders)
+                           candidates)
     report.finish()
 
 

@@ -69,12 +69,12 @@ def main():
     edges = torch.randint(NODES, (2, EDGES), device=common.DEVICE)
     x = torch.randn(NODES, FEATURES, device=common.DEVICE)
     labels = torch.randint(CLASSES, (NODES,), device=common.DEVICE)
-    contenders = [("PyG, fp32 eager", "fp32", eager(x, edges, labels, None, False)),
+    candidates = [("PyG, fp32 eager", "fp32", eager(x, edges, labels, None, False)),
                   ("PyG, fp32 eager, cached", "fp32", eager(x, edges, labels, None, True)),
                   ("PyG, fp16 eager", "fp16", eager(x, edges, labels, torch.float16, False)),
                   ("PyG, fp32 captured, cached", "fp32",
                    captured(eager(x, edges, labels, None, True)))]
-    report.measure("gcn step on a graph of Cora's size", HIDDEN, contenders, repeats=100,
+    report.measure("gcn step on a graph of Cora's size", HIDDEN, candidates, repeats=100,
                    warm_ups=6)
     report.finish()
 

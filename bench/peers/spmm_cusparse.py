@@ -138,17 +138,17 @@ def main():
 def measure(report, sparse, size, indptr, indices, width):
     numbers = torch.randint(-8, 9, (size[1], width), device=common.DEVICE).float().div_(8)
     expected = [common.sampled_sums(indptr, indices, numbers)]
-    contenders = []
+    candidates = []
     for precision, (dtype, _) in TYPES.items():
         x = numbers.to(dtype)
         for name, algorithm in ALGORITHMS.items():
-            contenders.append((
+            candidates.append((
                 f"cuSPARSE {name}, {precision}", precision,
                 deferred(lambda x=x, p=precision, a=algorithm:
                          Product(sparse, indptr, indices, x, p, a).run)))
-        contenders.append((f"row loop, {precision}", precision,
+        candidates.append((f"row loop, {precision}", precision,
                            deferred(lambda x=x, p=precision: row_loop(indptr, indices, x, p))))
-    report.measure(f"copy_u sum, {size[0]}, forward", width, contenders, expected)
+    report.measure(f"copy_u sum, {size[0]}, forward", width, candidates, expected)
 
 
 main()

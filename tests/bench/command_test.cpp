@@ -57,7 +57,7 @@ TEST(BenchCommand, measures_every_work_beside_its_baselines) {
     ASSERT_NE(result, nullptr) << work;
     EXPECT_TRUE((*result)["skipped"].is_null()) << *result;
     int mezzo = 0, baselines = 0;
-    for (const json& candidate : (*result)["contenders"]) {
+    for (const json& candidate : (*result)["candidates"]) {
       ++(candidate["ours"].get<bool>() ? mezzo : baselines);
       if (!candidate["skipped"].is_null()) continue;
       EXPECT_EQ(candidate["rounds_ms"].size(), 2U) << candidate;
@@ -79,7 +79,7 @@ TEST(BenchCommand, a_precision_is_taken_alone) {
             0);
   const json report = json::parse(test::read_text(path));
   for (const json& result : report["results"]) {
-    for (const json& candidate : result["contenders"]) {
+    for (const json& candidate : result["candidates"]) {
       if (!candidate["ours"].get<bool>()) continue;
       EXPECT_EQ(candidate["precision"].get<std::string>(), "bf16");
     }
@@ -95,7 +95,7 @@ TEST(BenchCommand, the_stages_of_an_epoch_add_up) {
             0);
   const json report = json::parse(test::read_text(path));
   const json& gat = *find_work(report, "gat epoch");
-  for (const json& candidate : gat["contenders"]) {
+  for (const json& candidate : gat["candidates"]) {
     double sum = 0;
     for (const char* stage : {"first product", "products", "aggregation", "attention",
                               "other forward", "loss", "backward", "optimizer"}) {
@@ -126,7 +126,7 @@ TEST(BenchCommand, sampling_is_set_beside_bare_reads_and_an_epoch_beside_its_sta
     std::vector<std::string> candidates;
     const json* result = find_work(report, work);
     if (result == nullptr) return candidates;
-    for (const json& candidate : (*result)["contenders"]) {
+    for (const json& candidate : (*result)["candidates"]) {
       EXPECT_GT(candidate["min_ms"].get<double>(), 0) << candidate;
       candidates.push_back(candidate["name"].get<std::string>());
     }

@@ -26,7 +26,7 @@ def report(*results, edges=2500000):
 
 
 def result(work, *candidates, width=32, skipped=None):
-    return {"work": work, "width": width, "skipped": skipped, "contenders": candidates}
+    return {"work": work, "width": width, "skipped": skipped, "candidates": candidates}
 
 
 def processor(*rows, name="A"):

@@ -196,7 +196,7 @@ def ranking(report, names):
     that failed somewhere come last."""
     times = {}
     for result in report["results"]:
-        for one in result["contenders"]:
+        for one in result["candidates"]:
             key = (result["work"], result["width"], one["precision"])
             times.setdefault(one["library"], {})[key] = one["min_ms"]
     first, ranks = times.get(names[0], {}), []

@@ -36,7 +36,7 @@ def count_tests(logs, checks):
 
 
 def read_outcomes(number, logs, checks):
-    """What was measured, one dictionary a contender. Contenders that failed become checks."""
+    """What was measured, one dictionary a candidate. Candidates that failed become checks."""
     outcomes, bandwidth = [], {}
     for path in sorted(logs.glob("*.report.json")):
         report = json.loads(path.read_text(encoding="utf-8"))
@@ -44,13 +44,13 @@ def read_outcomes(number, logs, checks):
             if name in report:
                 bandwidth[name] = report[name]
         for outcome in report["results"]:
-            for contender in outcome["contenders"]:
-                outcomes.append({"work": outcome["work"], "width": outcome["width"], **contender})
-                if str(contender.get("skipped") or "").startswith("FAILED"):
+            for candidate in outcome["candidates"]:
+                outcomes.append({"work": outcome["work"], "width": outcome["width"], **candidate})
+                if str(candidate.get("skipped") or "").startswith("FAILED"):
                     checks.append({"call": number, "seconds": 0, "state":
-                                   "failed: " + contender["skipped"].removeprefix("FAILED: "),
+                                   "failed: " + candidate["skipped"].removeprefix("FAILED: "),
                                    "name": f"{outcome['work']}, F={outcome['width']}: "
-                                           f"{contender['name']}"})
+                                           f"{candidate['name']}"})
     return outcomes, bandwidth
 
 
@@ -66,7 +66,7 @@ def of_call(call):
             "checks": checks, "outcomes": outcomes, "bandwidth": bandwidth, "tables": call.tables}
 
 
-class Contenders:
+class Candidates:
     """Those of one work and width that were timed."""
 
     def __init__(self, outcomes, work, width):
@@ -150,7 +150,7 @@ def compared(outcomes):
     """The targets of docs/gpu.md for which both sides were timed."""
     found = []
     for work, width in sorted({(one["work"], one["width"]) for one in outcomes}):
-        for what, value, relation, target in targets_of(work, Contenders(outcomes, work, width)):
+        for what, value, relation, target in targets_of(work, Candidates(outcomes, work, width)):
             if value is not None:
                 met = value >= target if relation == ">=" else value <= target
                 found.append({"work": work, "width": width, "what": what, "value": value,
@@ -212,7 +212,7 @@ def markdown(calls):
                          one["target"], "yes" if one["met"] else "**no**"] for one in targets])
     measured = list(measured_rows(outcomes, bandwidth))
     if measured:
-        lines += table(["work", "F", "contender", "min ms", "median ms", "error", "peak MiB",
+        lines += table(["work", "F", "candidate", "min ms", "median ms", "error", "peak MiB",
                         "GB/s", "of a copy"], measured)
     for call in calls:
         for name, text in call["tables"].items():
