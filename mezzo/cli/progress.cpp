@@ -24,7 +24,7 @@ constexpr std::string_view kClearLine = "\r\x1b[K";
 constexpr const char* kClearRest = "\x1b[K";
 constexpr const char* kNoScores = "  train -  val -  test -";
 
-/// Whether a row stands on the standard error.
+/// Whether a progress row is on the standard error.
 std::atomic<bool> is_row_open = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not lock");
 

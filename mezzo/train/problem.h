@@ -23,8 +23,8 @@ struct Problem {
   /// that carry messages.
   Topology topology;
   /// What the layers read of the edges: float32 [num_edges], the factors of the messages; gine:
-  /// float32 [num_edges, F_e], the features of the edges; undefined: nothing. gcn: GraphConv, which
-  /// divides by the roots of the degrees, divides by those of the sums of the weights with them.
+  /// float32 [num_edges, F_e], the features of the edges; undefined: nothing. gcn: scaled so that
+  /// GraphConv divides by the roots of the sums of weights instead of those of the degrees.
   at::Tensor edge_rows;
   /// [N, F], strided or sparse CSR: the result of cast_once(); for mini-batches in the dtype and
   /// memory of the data set, which may be a mapped file.

@@ -120,8 +120,8 @@ void count_step(History& history, const amp::GradScaler& scaler, const LatestSte
 /// world_size, stopped_by, warning, sampling) keep their defaults.
 TrainReport report_of(const TrainState& state, const TrainOptions& options, Metric metric);
 
-/// Why a run on a whole data set has learnt next to nothing; empty if it has, or was too short to
-/// tell.
+/// The warning for a run on a whole data set that has learnt next to nothing; empty for others and
+/// for short runs.
 std::string learning_warning(const TrainReport& report, const Problem& problem);
 
 /// The parameters, then the buffers, in the order of registration; not copies.

@@ -68,7 +68,7 @@ void set_for_few_labels(TrainOptions& options) {
   options.weight_decay = 5e-4;
 }
 
-/// are_links: skip connections help to tell classes, but dot products find fewer links with them.
+/// are_links: skip connections help to classify, but with them dot products find fewer links.
 void set_for_many_labels(TrainOptions& options, bool are_links) {
   set_hidden(options, 128, Normalization::kLayer);
   options.skip = !are_links;
