@@ -17,12 +17,15 @@ PYTHON = {
     "index.md": """# Python reference
 
 [The package](../python.md) is imported as `mezzo`. Operators: [mezzo.ops](ops.md); layers:
-[mezzo.nn](nn.md); models of other libraries: [accelerate](accelerate.md).
+[mezzo.nn](nn.md); mini-batches: [loaders](loaders.md); models of other libraries:
+[accelerate](accelerate.md).
 
 ::: mezzo.Graph
     options: {heading_level: 2}
 """,
     "nn.md": "::: mezzo.nn\n    options: {heading_level: 1}\n",
+    "loaders.md": "# Loaders\n\n::: mezzo.NeighborLoader\n\n::: mezzo.ClusterLoader\n\n"
+                  "::: mezzo.SaintLoader\n",
     "ops.md": "::: mezzo.ops\n    options: {heading_level: 1}\n",
     "accelerate.md": "# accelerate\n\n::: mezzo.pyg\n\n::: mezzo.dgl\n",
 }
