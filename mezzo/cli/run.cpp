@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
-#include <new>
 #include <string>
 #include <string_view>
 
@@ -24,6 +21,8 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/log.h"
 #include "mezzo/dist/rendezvous/failure.h"
+#include "mezzo/predict/mezzo_predictor.h"
+#include "mezzo/predict/status.h"
 #include "mezzo/runtime/backend_info.h"
 #include "mezzo/version.h"
 
@@ -91,22 +90,15 @@ std::string_view memory_advice(const std::vector<std::string>& arguments) {
          "less";
 }
 
-/// Shortens libtorch's error for exhausted memory, and adds advice.
-std::string internal_error(std::string_view text, const std::vector<std::string>& arguments) {
-  if (text.find("can't allocate memory") == std::string_view::npos) return std::string(text);
-  constexpr std::string_view kBefore = "tried to allocate ";
-  const std::size_t at = text.find(kBefore);
-  if (at == std::string_view::npos) return fmt::format("out of memory{}", memory_advice(arguments));
-  const std::string_view amount = text.substr(at + kBefore.size());
-  return fmt::format("out of memory: {} were requested{}", amount.substr(0, amount.find('.')),
-                     memory_advice(arguments));
-}
-
-int fail(ExitCode code, std::string_view text) {
-  print_line(text);
+/// Prints the exception that is being handled; returns its exit code.
+int fail(const std::vector<std::string>& arguments) {
+  const int status = detail::status_of_exception();
+  const bool is_memory = status == MEZZO_OUT_OF_MEMORY;
+  print_line(fmt::format("{}{}", mezzo_last_error(), is_memory ? memory_advice(arguments) : ""));
   // The launcher reports the rank that failed first, which may end after the others.
   const bool launched = std::getenv(kLaunchedVariable) != nullptr;
-  return launched && dist::detail::has_failed_with_another() ? kFailedWithAnother : code;
+  if (launched && dist::detail::has_failed_with_another()) return kFailedWithAnother;
+  return is_memory ? kInternalError : status;
 }
 
 }  // namespace
@@ -135,18 +127,8 @@ int run(const std::vector<std::string>& arguments) {
                               commands, arguments);
     if (code == kSuccess) finish_output();
     return code;
-  } catch (const InvalidArgument& error) {
-    return fail(kUsageError, error.what());
-  } catch (const IoError& error) {
-    return fail(kIoError, error.what());
-  } catch (const NumericError& error) {
-    return fail(kDiverged, error.what());
-  } catch (const std::bad_alloc&) {
-    return fail(kInternalError, fmt::format("out of memory{}", memory_advice(arguments)));
-  } catch (const c10::Error& error) {
-    return fail(kInternalError, internal_error(error.what_without_backtrace(), arguments));
-  } catch (const std::exception& error) {
-    return fail(kInternalError, internal_error(error.what(), arguments));
+  } catch (...) {
+    return fail(arguments);
   }
 }
 

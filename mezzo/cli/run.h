@@ -5,12 +5,10 @@
 
 namespace mezzo::cli {
 
-/// What the process returns.
+/// What the process returns. Of a mezzo::Error: its mezzo_status.
 enum ExitCode : int {
   kSuccess = 0,
-  kUsageError = 2,
   kIoError = 3,
-  kDiverged = 4,
   kInternalError = 70,
   /// Only from a process of `mezzo launch`: it failed because another one did.
   kFailedWithAnother = 75,

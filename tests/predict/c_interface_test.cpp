@@ -3,9 +3,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "mezzo/predict/c_status.h"
 #include "mezzo/predict/mezzo_predictor.h"
 #include "mezzo/predict/predictor.h"
+#include "mezzo/predict/status.h"
 #include "mezzo/train/trainer.h"
 #include "mezzo/version.h"
 
@@ -315,6 +315,11 @@ TEST(CInterface, has_a_status_for_every_error) {
   EXPECT_STREQ(mezzo_last_error(), "out of memory");
   EXPECT_EQ(detail::guarded([] { TORCH_CHECK(false, "allocator: can't allocate memory: 1 byte"); }),
             MEZZO_OUT_OF_MEMORY);
+  EXPECT_STREQ(mezzo_last_error(), "out of memory");
+  EXPECT_EQ(status_of(std::runtime_error("DefaultCPUAllocator: can't allocate memory: you tried to "
+                                         "allocate 9 bytes. Error code 12")),
+            MEZZO_OUT_OF_MEMORY);
+  EXPECT_STREQ(mezzo_last_error(), "out of memory: 9 bytes were requested");
   EXPECT_EQ(detail::guarded([] { TORCH_CHECK(false, "of libtorch"); }), MEZZO_INTERNAL_ERROR);
   EXPECT_STREQ(mezzo_last_error(), "of libtorch");
   EXPECT_EQ(status_of(3), MEZZO_INTERNAL_ERROR);

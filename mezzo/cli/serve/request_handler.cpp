@@ -1,18 +1,18 @@
 #include "mezzo/cli/serve/request_handler.h"
 
 #include <algorithm>
-#include <exception>
 #include <initializer_list>
 #include <type_traits>
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/json.h"
+#include "mezzo/predict/mezzo_predictor.h"
+#include "mezzo/predict/status.h"
 #include "mezzo/runtime/one_thread.h"
 #include "mezzo/train/predictions.h"
 
@@ -95,9 +95,7 @@ json list_of(const at::Tensor& tensor) {
 }  // namespace
 
 std::string error_line(std::string_view text) {
-  json error;
-  error["error"] = std::string(text.substr(0, text.find('\n')));
-  return json_line(error);
+  return json_line({{"error", std::string(text)}});
 }
 
 RequestHandler::RequestHandler(const TrainedModel& trained, const Dataset& data)
@@ -114,10 +112,9 @@ std::string RequestHandler::answer(std::string_view line) {
     const json request = json::parse(line, nullptr, /*allow_exceptions=*/false);
     MEZZO_CHECK(request.is_object(), "expected a JSON object on one line");
     return json_line(respond(request));
-  } catch (const c10::Error& error) {
-    return error_line(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return error_line(error.what());
+  } catch (...) {
+    detail::status_of_exception();
+    return error_line(mezzo_last_error());
   }
 }
 
