@@ -7,15 +7,14 @@
 
 #include "mezzo/amp/precision.h"
 #include "mezzo/core/error.h"
-#include "mezzo/data/convert.h"
 #include "mezzo/data/dataset.h"
-#include "mezzo/data/formats.h"
 #include "mezzo/graph/topology.h"
 #include "mezzo/nn/model/model.h"
 #include "mezzo/predict/mezzo_predictor.h"
 #include "mezzo/predict/predictor.h"
 #include "mezzo/predict/status.h"
 #include "mezzo/runtime/one_thread.h"
+#include "mezzo/train/dataset_choice.h"
 #include "mezzo/train/trained_model.h"
 #include "mezzo/version.h"
 
@@ -97,16 +96,9 @@ PredictorOptions options_of(const mezzo_predictor_options* options) {
 
 /// The data set as `mezzo predict` reads it.
 Dataset dataset_of(const TrainedModel& trained, const char* name) {
-  const TrainOptions& options = trained.options;
-  const std::string dataset = name != nullptr ? name : options.dataset;
-  MEZZO_CHECK(
-      !dataset.empty(),
-      "mezzo_predictor_open: expected a data set, got NULL and a checkpoint that names none");
-  LoadOptions load{.labels_optional = true, .task = trained.data.task};
-  if (name == nullptr) load.split = options.split;
-  const data::Format* const format = data::find_format(data::origin_of(dataset));
-  const bool is_csv = format != nullptr && std::string_view(format->name) == data::kCsvFormatName;
-  if (is_csv) load.csv = options.csv;
+  std::string dataset = name != nullptr ? name : "";
+  LoadOptions load{.labels_optional = true};
+  choose_dataset(trained, dataset, load);
   return load_dataset(dataset, load);
 }
 

@@ -88,7 +88,7 @@ int serve(ServeArguments& arguments, const CheckpointArguments& parsed) {
   arguments.options.should_stop = interrupted;
   std::optional<RequestHandler> handler;
   {
-    const LoadedCheckpoint loaded = load(parsed, {.labels_optional = true});
+    const LoadedCheckpoint loaded = load(parsed);
     const Stage stage("preparing the graph");
     handler.emplace(loaded.trained, loaded.dataset);
   }
@@ -106,6 +106,7 @@ int serve(ServeArguments& arguments, const CheckpointArguments& parsed) {
 
 int predict_command(const Arguments& arguments) {
   CheckpointArguments parsed;
+  parsed.data.load.labels_optional = true;
   std::string output;
   std::optional<Nodes> nodes;
   ServeArguments server;
@@ -136,7 +137,7 @@ int predict_command(const Arguments& arguments) {
               "--output: expected a name that ends in .csv or .npy, got '{}'", output);
   check_writable("--output", output);
   if (nodes) check_distinct("--output", output, "--nodes", nodes->file);
-  const LoadedCheckpoint loaded = load(parsed, {.labels_optional = true});
+  const LoadedCheckpoint loaded = load(parsed);
   check_not_read("--output", output, loaded.dataset.origin);
   std::optional<Stage> stage(std::in_place, "predicting");
   const Predictions predictions = predict(loaded.dataset, loaded.trained,

@@ -22,6 +22,7 @@
 #include "mezzo/dist/group/process_group.h"
 #include "mezzo/dist/rendezvous/environment.h"
 #include "mezzo/train/data_checks.h"
+#include "mezzo/train/dataset_choice.h"
 #include "mezzo/train/files/checkpoint.h"
 #include "mezzo/train/files/files.h"
 #include "mezzo/train/report/report.h"
@@ -100,13 +101,14 @@ void resume_options(const dist::ProcessGroup& group, const OptionParser& app, Ru
   copy_given(app, run.options, options);
   if (!run.precision) options.precision = written.precision;
   if (!app.given("--dataset")) run.data.dataset = written.dataset;
-  if (!app.given("--split")) run.data.split = written.split;
+  if (!app.given("--split")) run.data.load.split = written.split;
   if (!app.given("--split-index")) run.data.split_index = written.split_index;
   const DatasetFacts facts = facts_from_config(config);
-  if (!run.data.task) run.data.task = facts.task;
-  if (!run.data.metric) run.data.metric = facts.metric;
-  take_columns(written.csv, run.data);
-  options.split = run.data.split;
+  LoadOptions& load = run.data.load;
+  if (!load.task) load.task = facts.task;
+  if (!load.metric) load.metric = facts.metric;
+  take_columns(written.csv, run.data.dataset, load.csv);
+  options.split = load.split;
   options.split_index = *run.data.split_index;
   check_resumable(path, written, options);
   run.options = options;

@@ -68,8 +68,9 @@ int info_command(const Arguments& arguments) {
   MEZZO_CHECK(!dataset.empty(), "--dataset is required");
   if (!json.empty()) check_writable("--json", json);
   check_not_read("--json", json, data::origin_of(dataset));
-  const DatasetInfo info = describe(load(
-      {.dataset = dataset, .split = split, .task = task, .csv = csv}, {.labels_optional = true}));
+  const DatasetInfo info =
+      describe(load({.dataset = dataset,
+                     .load = {.split = split, .labels_optional = true, .task = task, .csv = csv}}));
   std::cout << format_info(info) << std::flush;
   if (!json.empty()) {
     replace_file(json, [&](std::ostream& file) { file << info_to_json(info); });

@@ -114,8 +114,9 @@ int partition_command(const Arguments& arguments) {
   if (!json.empty()) check_writable("--json", json);
   check_not_read("--json", json, data::origin_of(dataset));
   const Clock::time_point start = Clock::now();
-  const Dataset whole = load({.dataset = dataset, .split = split, .task = task, .csv = csv},
-                             {.labels_optional = true});
+  const Dataset whole =
+      load({.dataset = dataset,
+            .load = {.split = split, .labels_optional = true, .task = task, .csv = csv}});
   MEZZO_CHECK(*num_parts <= whole.num_nodes, "-k: expected at most the {} nodes of {}, got {}",
               whole.num_nodes, dataset, *num_parts);
   std::optional<Stage> stage(std::in_place, fmt::format("cutting into {} parts", *num_parts));

@@ -13,7 +13,6 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/data/convert.h"
-#include "mezzo/data/formats.h"
 #include "mezzo/train/files/files.h"
 
 namespace mezzo::cli {
@@ -139,12 +138,12 @@ void add_data_options(OptionParser& app, DataArguments& data) {
   OptionGroup(app, "Data")
       .text("--dataset", data.dataset, "PATH|NAME",
             "File or folder of a data set, or a name of 'mezzo data list'")
-      .text("--split", data.split, "NAME",
+      .text("--split", data.load.split, "NAME",
             "Which of the splits that have names: *_mask_NAME.npy of an npy folder, a split "
             "type of OGB, a task of GraphBolt")
       .number("--split-index", data.split_index, "Split by number, from 0");
-  add_metric_option(app, data.metric);
-  add_format_options(app, data.task, data.csv);
+  add_metric_option(app, data.load.metric);
+  add_format_options(app, data.load.task, data.load.csv);
 }
 
 void add_machine_options(OptionParser& app, MachineArguments& machine) {
@@ -260,22 +259,9 @@ at::Device use_machine(const MachineArguments& machine) {
   return parse_device(machine.device);
 }
 
-Dataset load(const DataArguments& data, LoadOptions options) {
-  options.split = data.split;
-  options.task = data.task;
-  options.metric = data.metric;
-  options.csv = data.csv;
+Dataset load(const DataArguments& data) {
   const Stage stage("reading " + data.dataset);
-  return load_dataset(data.dataset, options);
-}
-
-void take_columns(const CsvColumns& written, DataArguments& data) {
-  const data::Format* const format = data::find_format(data::origin_of(data.dataset));
-  if (format == nullptr || std::string_view(format->name) != data::kCsvFormatName) return;
-  fields::for_each(fields::kColumns, [&](const auto& field) {
-    std::string& column = data.csv.*field.member;
-    if (column.empty()) column = written.*field.member;
-  });
+  return load_dataset(data.dataset, data.load);
 }
 
 std::string absolute_dataset(const std::string& dataset) {
@@ -294,8 +280,8 @@ void finish(const OptionParser& app, RunArguments& run) {
   }
   options.device = use_machine(run.machine);
   options.dataset = absolute_dataset(run.data.dataset);
-  options.split = run.data.split;
-  options.csv = run.data.csv;
+  options.split = run.data.load.split;
+  options.csv = run.data.load.csv;
   options.split_index = run.data.split_index.value_or(0);
   MEZZO_CHECK(run.runs >= 1, "--runs: expected at least 1, got {}", run.runs);
   MEZZO_CHECK(static_cast<std::uint64_t>(run.runs) - 1 <=

@@ -18,11 +18,8 @@ namespace mezzo::cli {
 /// The data set of a command.
 struct DataArguments {
   std::string dataset = "wordnet";
-  std::string split;
+  LoadOptions load = {};
   std::optional<std::int64_t> split_index = {};
-  std::optional<Task> task = {};
-  std::optional<Metric> metric = {};
-  CsvColumns csv = {};
 };
 
 /// Where to compute.
@@ -80,12 +77,8 @@ void add_report_options(OptionParser& app, RunArguments& run);
 /// Sets the number of threads and returns the device. Throws InvalidArgument.
 at::Device use_machine(const MachineArguments& machine);
 
-/// load_dataset() with the split, the task, the metric and the columns of `data`.
-Dataset load(const DataArguments& data, LoadOptions options = {});
-
-/// Sets the columns that were not named by hand to those of a checkpoint, if the data are a CSV
-/// folder.
-void take_columns(const CsvColumns& written, DataArguments& data);
+/// load_dataset(), while the terminal says so.
+Dataset load(const DataArguments& data);
 
 /// `dataset` with an absolute path, for later commands in other folders; names stay.
 std::string absolute_dataset(const std::string& dataset);

@@ -1,6 +1,7 @@
 #include "mezzo/cli/options/checkpoint_arguments.h"
 
 #include "mezzo/core/error.h"
+#include "mezzo/train/dataset_choice.h"
 
 namespace mezzo::cli {
 
@@ -10,15 +11,15 @@ void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments) {
   DataArguments& data = arguments.data;
   OptionGroup(app, "Data")
       .text("--dataset", data.dataset, "PATH|NAME", "Data set (default: the checkpoint's)")
-      .text("--split", data.split, "NAME",
+      .text("--split", data.load.split, "NAME",
             "Which of the splits that have names, as for train (default: the checkpoint's, of its "
             "own data set)");
-  add_metric_option(app, data.metric);
-  add_format_options(app, data.task, data.csv);
+  add_metric_option(app, data.load.metric);
+  add_format_options(app, data.load.task, data.load.csv);
   add_machine_options(app, arguments.machine);
 }
 
-LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& load_options) {
+LoadedCheckpoint load(const CheckpointArguments& arguments) {
   MEZZO_CHECK(!arguments.checkpoint.empty(), "--checkpoint is required");
   const at::Device device = use_machine(arguments.machine);
   LoadedCheckpoint loaded;
@@ -26,18 +27,10 @@ LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& l
   TrainOptions& options = loaded.trained.options;
 
   DataArguments data = arguments.data;
-  if (data.dataset.empty()) {
-    MEZZO_CHECK(!options.dataset.empty(), "--dataset is required: {} names no data set",
-                arguments.checkpoint);
-    data.dataset = options.dataset;
-    if (data.split.empty()) data.split = options.split;
-    if (!data.metric) data.metric = loaded.trained.data.metric;
-  }
-  take_columns(options.csv, data);
-  if (!data.task) data.task = loaded.trained.data.task;
-  loaded.dataset = load(data, load_options);
+  choose_dataset(loaded.trained, data.dataset, data.load);
+  loaded.dataset = load(data);
   const bool is_own =
-      absolute_dataset(data.dataset) == options.dataset && data.split == options.split;
+      absolute_dataset(data.dataset) == options.dataset && data.load.split == options.split;
   if (is_own && options.split_index < loaded.dataset.num_splits()) {
     loaded.training_targets = loaded.dataset.split(options.split_index).train;
   }

@@ -8,10 +8,10 @@
 
 namespace mezzo::cli {
 
-/// The options of evaluate and predict. Without a data set: the checkpoint's.
+/// The options of evaluate and predict; choose_dataset() completes them.
 struct CheckpointArguments {
   std::string checkpoint;
-  DataArguments data{.dataset = "", .split = "", .split_index = std::nullopt};
+  DataArguments data{.dataset = ""};
   MachineArguments machine;
 };
 
@@ -27,8 +27,8 @@ struct LoadedCheckpoint {
   at::Tensor training_targets;
 };
 
-/// Reads both. Throws as load_checkpoint and load_dataset; InvalidArgument if no checkpoint or no
-/// data set is named.
-LoadedCheckpoint load(const CheckpointArguments& arguments, const LoadOptions& load_options = {});
+/// Reads both. Throws as load_checkpoint, choose_dataset and load_dataset; InvalidArgument if no
+/// checkpoint is named.
+LoadedCheckpoint load(const CheckpointArguments& arguments);
 
 }  // namespace mezzo::cli

@@ -70,12 +70,12 @@ std::string option_file(const DataArguments& data, const MachineArguments& machi
     if (!text.empty()) lines += fmt::format("{} = {}\n", key, toml_value(text));
   };
   add("dataset", options.dataset);
-  add("split", data.split);
+  add("split", data.load.split);
   if (data.split_index) lines += fmt::format("split-index = {}\n", *data.split_index);
-  if (data.task) add("task", std::string(name_of(Tasks{}, *data.task)));
-  if (data.metric) add("metric", metric_name(*data.metric));
+  if (data.load.task) add("task", std::string(name_of(Tasks{}, *data.load.task)));
+  if (data.load.metric) add("metric", metric_name(*data.load.metric));
   fields::for_each(fields::kColumns,
-                   [&](const auto& field) { add(field.name, data.csv.*field.member); });
+                   [&](const auto& field) { add(field.name, data.load.csv.*field.member); });
   add("device", machine.device);
   lines += toml_lines(fields::kTraining, options, std::not_fn(is_chosen));
   if (options.sampling) {
