@@ -1,9 +1,11 @@
 #include "mezzo/predict/predictor.h"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -293,6 +295,19 @@ std::int64_t Predictor::add_nodes(const at::Tensor& features) {
   detail::check_node_count("add_nodes", first + rows.size(0));
   state_->live->add_nodes(rows);
   return first;
+}
+
+at::Tensor Predictor::in_neighbors(std::int64_t node) const {
+  state_->check_graph();
+  const auto lock = state_->mutex.read();
+  const LiveGraph& graph = state_->live->graph();
+  MEZZO_CHECK(node >= 0 && node < graph.num_nodes(),
+              "in_neighbors: expected a node in [0, {}), got {}", graph.num_nodes(), node);
+  const std::span<const detail::LiveEdge> edges = graph.in_edges(node);
+  at::Tensor sources = at::empty({static_cast<std::int64_t>(edges.size())}, at::kLong);
+  std::transform(edges.begin(), edges.end(), sources.mutable_data_ptr<std::int64_t>(),
+                 [](const detail::LiveEdge& edge) { return edge.node; });
+  return sources;
 }
 
 std::int64_t Predictor::num_nodes() const {

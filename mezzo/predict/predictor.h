@@ -103,6 +103,9 @@ class MEZZO_API Predictor {
   /// Returns the id of the first. Kept rows grow by doubling.
   std::int64_t add_nodes(const at::Tensor& features);
 
+  /// The sources of the edges to a node: int64 [degree], ascending, with added self loops. Throws
+  /// InvalidArgument for other ids.
+  at::Tensor in_neighbors(std::int64_t node) const;
   std::int64_t num_nodes() const;
   std::int64_t num_edges() const;  ///< with added self loops
   /// Bytes of the weights, of features and kept rows, of the graph, and of scratch.

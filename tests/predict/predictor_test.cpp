@@ -1,6 +1,7 @@
 #include "mezzo/predict/predictor.h"
 
 #include <thread>
+#include <utility>
 
 #include <ATen/Parallel.h>
 
@@ -69,6 +70,25 @@ TEST(Predictor, agrees_with_the_trained_model_on_links) {
     const Predictor predictor(trained, data, {.resident = true});
     EXPECT_TRUE(test::near(predictor.predict_edges(data.src, data.dst, data.edge_types), expected,
                            bound_of(expected)));
+  }
+}
+
+TEST(Predictor, returns_the_neighbours_of_the_present_graph) {
+  const test::ModelCase one = test::model_case("sage", {.kind = nn::ModelKind::kSage});
+  test::EdgeGraph graph{.num_nodes = 6, .features = at::randn({6, test::kInputs})};
+  for (const auto& [src, dst] : {std::pair{4, 2}, {0, 2}, {2, 2}, {4, 2}, {2, 5}}) {
+    graph.edges.push_back({src, dst, {}});
+  }
+  Predictor predictor = graph.predictor(test::random_model(one.options), {});
+  EXPECT_TRUE(predictor.in_neighbors(2).equal(at::tensor({0, 2, 4, 4})));
+  EXPECT_TRUE(predictor.in_neighbors(5).equal(at::tensor({2})));
+  EXPECT_EQ(predictor.in_neighbors(4).numel(), 0);
+  predictor.add_edges(at::tensor({3}), at::tensor({2}));
+  predictor.remove_edges(at::tensor({4}), at::tensor({2}));
+  EXPECT_TRUE(predictor.in_neighbors(2).equal(at::tensor({0, 2, 3, 4})));
+  for (const std::int64_t node : {-1, 6}) {
+    EXPECT_THROWS(InvalidArgument, fragments("in_neighbors", std::to_string(node)),
+                  predictor.in_neighbors(node));
   }
 }
 
