@@ -90,7 +90,7 @@ LiveEdges CheckedEdges::with_rows(const at::Tensor& rows) const {
 at::Tensor checked_edge_rows(std::string_view call, const at::Tensor& rows, std::int64_t num_edges,
                              std::int64_t width, EdgeRead read) {
   if (width == 0) {
-    MEZZO_CHECK(!rows.defined(), "{}: expected no rows for a graph without, got {}", call,
+    MEZZO_CHECK(!rows.defined(), "{}: expected no rows, as none are read, got {}", call,
                 describe(rows));
     return {};
   }
@@ -104,6 +104,22 @@ at::Tensor checked_edge_rows(std::string_view call, const at::Tensor& rows, std:
   MEZZO_CHECK(read != EdgeRead::kFactors || rows.gt(0).all().item<bool>(),
               "{}: expected weights above 0, of whose sums gcn takes the root, got others", call);
   return rows.detach().contiguous();
+}
+
+at::Tensor checked_pair_rows(std::string_view call, const at::Tensor& rows, std::int64_t num_pairs,
+                             const nn::ModelOptions& model) {
+  if (model.target == TaskTarget::kEdge) {
+    const bool is_floating = rows.defined() && at::isFloatingType(rows.scalar_type());
+    return checked_edge_rows(call, is_floating ? rows.to(at::kFloat) : rows, num_pairs,
+                             model.edge_features, EdgeRead::kRows);
+  }
+  if (!rows.defined()) return {};
+  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  const at::Tensor types =
+      checked_ids(call, "rows", rows, nn::has_edge_types(model.decoder) ? model.edge_types : kAny);
+  MEZZO_CHECK(types.numel() == num_pairs, "{}: expected rows [{}], a type of each link, got [{}]",
+              call, num_pairs, types.numel());
+  return types.to(at::kLong);
 }
 
 at::Tensor prepared_features(std::string_view call, const at::Tensor& features,

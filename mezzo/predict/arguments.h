@@ -52,6 +52,11 @@ class CheckedEdges {
 at::Tensor checked_edge_rows(std::string_view call, const at::Tensor& rows, std::int64_t num_edges,
                              std::int64_t width, EdgeRead read);
 
+/// What the head of a model reads of each pair of nodes: float32 [num_pairs, edge_features], or
+/// int64 [num_pairs], types of links; undefined: none.
+at::Tensor checked_pair_rows(std::string_view call, const at::Tensor& rows, std::int64_t num_pairs,
+                             const nn::ModelOptions& model);
+
 /// Features as the tables of a LiveModel have them: dense, contiguous, in new memory.
 at::Tensor prepared_features(std::string_view call, const at::Tensor& features,
                              const FrozenModel& model, bool normalize);

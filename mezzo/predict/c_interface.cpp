@@ -45,24 +45,35 @@ class Arguments {
     // A tensor has no constant items; the functions of a Predictor only read them.
     return at::from_blob(const_cast<T*>(items), {count}, c10::CppTypeToScalarType<T>::value);
   }
-  /// Features [num_nodes, F].
+  /// The caller's memory as rows [count, expected].
+  at::Tensor rows(std::string_view argument, const float* items, std::int64_t count,
+                  std::int64_t width, std::int64_t expected) const {
+    check_size(argument, count);
+    MEZZO_CHECK(width == expected, "{}: expected {} of width {}, got {}", name_, argument, expected,
+                width);
+    return array(argument, items, count * width).view({count, width});
+  }
   at::Tensor features(const mezzo_predictor& of, const float* items, std::int64_t num_nodes,
                       std::int64_t width) const {
-    check_size("num_nodes", num_nodes);
-    const std::int64_t expected = of.model.in_features;
-    MEZZO_CHECK(width == expected, "{}: expected a width of {}, the features of a node, got {}",
-                name_, expected, width);
-    return array("features", items, num_nodes * width).view({num_nodes, width});
+    return rows("features", items, num_nodes, width, of.model.in_features);
   }
   /// Rows of edges, undefined if they are NULL.
   at::Tensor edge_rows(const mezzo_predictor& of, const float* items, std::int64_t num_edges,
                        std::int64_t width) const {
     if (items == nullptr && width == 0) return {};
-    const bool are_features = nn::takes_edge_features(of.model.kind);
-    const std::int64_t expected = are_features ? of.model.edge_features : 1;
-    MEZZO_CHECK(width == expected, "{}: expected rows of width {}, got {}", name_, expected, width);
-    const at::Tensor rows = array("rows", items, num_edges * width);
-    return are_features ? rows.view({num_edges, width}) : rows;
+    if (nn::takes_edge_features(of.model.kind)) {
+      return rows("rows", items, num_edges, width, of.model.edge_features);
+    }
+    return rows("rows", items, num_edges, width, 1).flatten();
+  }
+  /// What a head reads of pairs, undefined if both are NULL.
+  at::Tensor pair_rows(const mezzo_predictor& of, std::int64_t num_pairs, const float* features,
+                       std::int64_t width, const std::int64_t* types) const {
+    if (features != nullptr || width != 0) {
+      MEZZO_CHECK(types == nullptr, "{}: expected features or types, got both", name_);
+      return rows("features", features, num_pairs, width, of.model.edge_features);
+    }
+    return types == nullptr ? at::Tensor() : array("types", types, num_pairs);
   }
   void check_logits(const mezzo_predictor& of, const float* logits, std::int64_t num_logits,
                     std::int64_t num_rows) const {
@@ -194,6 +205,22 @@ mezzo_status mezzo_predictor_predict_sampled(const mezzo_predictor* predictor, c
     call.check_logits(self, logits, num_logits, num_nodes);
     const at::Tensor rows =
         self.predictor.predict(ids, {.fanouts = {fanouts, fanouts + num_fanouts}, .seed = seed});
+    mezzo::write_rows(rows, logits);
+  });
+}
+
+mezzo_status mezzo_predictor_predict_edges(const mezzo_predictor* predictor, const int64_t* src,
+                                           const int64_t* dst, int64_t num_pairs,
+                                           const float* features, int64_t width,
+                                           const int64_t* types, float* logits,
+                                           int64_t num_logits) {
+  return guarded([&] {
+    const Arguments call("mezzo_predictor_predict_edges");
+    const mezzo_predictor& self = call.object("predictor", predictor);
+    call.check_logits(self, logits, num_logits, num_pairs);
+    const at::Tensor rows = self.predictor.predict_edges(
+        call.array("src", src, num_pairs), call.array("dst", dst, num_pairs),
+        call.pair_rows(self, num_pairs, features, width, types));
     mezzo::write_rows(rows, logits);
   });
 }

@@ -37,7 +37,7 @@ typedef struct mezzo_predictor_options {
 typedef struct mezzo_predictor_counts {
   int64_t nodes, edges;  ///< with self loops that the training adds; 0 without a graph
   int64_t features;      ///< F, numbers of a node
-  int64_t classes;       ///< C, logits of a node
+  int64_t classes;       ///< C, logits of a node, or of a pair of nodes
 } mezzo_predictor_counts;
 
 /// "major.minor.patch" of the library.
@@ -82,6 +82,16 @@ MEZZO_API mezzo_status mezzo_predictor_predict_sampled(const mezzo_predictor* pr
                                                        const int64_t* fanouts, int64_t num_fanouts,
                                                        uint64_t seed, float* logits,
                                                        int64_t num_logits);
+
+/// Writes the logits, or numbers, of pairs of nodes, which need not be edges: a row of C for each
+/// pair. num_logits: num_pairs * C. For models of edges and links. features: num_pairs rows of
+/// `width` numbers, if the model reads features of the edges that it has outputs for; else NULL and
+/// 0. types: of the links, if they have several; NULL: all 0.
+MEZZO_API mezzo_status mezzo_predictor_predict_edges(const mezzo_predictor* predictor,
+                                                     const int64_t* src, const int64_t* dst,
+                                                     int64_t num_pairs, const float* features,
+                                                     int64_t width, const int64_t* types,
+                                                     float* logits, int64_t num_logits);
 
 /// The logits of all nodes of another graph, of edges from src[i] to dst[i], which is taken as it
 /// is: with the self loops and normalised features of the training. features: num_nodes rows of

@@ -218,7 +218,7 @@ at::Tensor Predictor::predict(const at::Tensor& nodes, const SampledNeighbors& s
 }
 
 at::Tensor Predictor::predict_edges(const at::Tensor& src, const at::Tensor& dst,
-                                    const at::Tensor& columns) const {
+                                    const at::Tensor& rows) const {
   constexpr auto kCall = "predict_edges";
   const State& state = *state_;
   state.check_targets(TaskTarget::kEdge, TaskTarget::kLink, kCall);
@@ -229,15 +229,16 @@ at::Tensor Predictor::predict_edges(const at::Tensor& src, const at::Tensor& dst
     const std::int64_t count = from.numel();
     MEZZO_CHECK(to.numel() == count, "{}: expected as many src as dst, got {} and {}", kCall, count,
                 to.numel());
+    const nn::ModelOptions& model = state.model.options();
+    const at::Tensor of_pairs = detail::checked_pair_rows(kCall, rows, count, model);
     if (count == 0) return state.no_outputs();
     at::Tensor ends = at::cat({from, to});
-    const at::Tensor rows = state.live->rows_of(ends, nullptr, scratch);
+    const at::Tensor of_nodes = state.live->rows_of(ends, nullptr, scratch);
     nn::HeadTargets targets;
     targets.edges = Topology::from_coo(ends.narrow(0, 0, count), ends.narrow(0, count, count),
-                                       rows.size(0), rows.size(0));
-    (state.model.options().target == TaskTarget::kEdge ? targets.edge_features
-                                                       : targets.edge_types) = columns;
-    return state.outputs(state.model.head(rows, targets));
+                                       of_nodes.size(0), of_nodes.size(0));
+    (model.target == TaskTarget::kEdge ? targets.edge_features : targets.edge_types) = of_pairs;
+    return state.outputs(state.model.head(of_nodes, targets));
   });
 }
 

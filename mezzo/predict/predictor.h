@@ -80,10 +80,11 @@ class MEZZO_API Predictor {
   /// kAllNeighbors in every layer it is predict(nodes).
   at::Tensor predict(const at::Tensor& nodes, const SampledNeighbors& sampled) const;
   /// What the model's head computes for pairs of nodes, which need not be edges: float32 [n, C].
-  /// For models of edges and links. src, dst: integers [n]. columns: what the head reads of each
-  /// pair: floating [n, edge_features], or int64 [n], types of links; undefined: none.
+  /// For models of edges and links. src, dst: integers [n]. rows: what the head reads of each pair:
+  /// finite floating [n, edge_features], or integers [n], types of links; undefined: none, or links
+  /// of type 0.
   at::Tensor predict_edges(const at::Tensor& src, const at::Tensor& dst,
-                           const at::Tensor& columns = {}) const;
+                           const at::Tensor& rows = {}) const;
   /// The model on another graph, on graphs (with_targets()) or on blocks; arguments and errors of
   /// nn::Model. Returns float32. A row has the same bits whatever other rows there are.
   at::Tensor predict(const nn::ModelInput& input, const at::Tensor& x) const;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <utility>
 
 #include "mezzo/cli/serve/request_handler.h"
@@ -14,9 +15,11 @@ namespace mezzo::test {
 
 /// A model that is trained in memory, with its data.
 struct Trained {
-  explicit Trained(Dataset dataset) : data(std::move(dataset)) {
+  explicit Trained(Dataset dataset, std::optional<nn::Decoder> decoder = {})
+      : data(std::move(dataset)) {
     TrainOptions options = quick_options();
     options.model = nn::ModelKind::kSage;
+    options.decoder = decoder;
     options.epochs = 2;
     trained = train(data, options).trained;
   }

@@ -1,6 +1,7 @@
 #include "cli/serve.h"
 
 #include <chrono>
+#include <span>
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
@@ -13,6 +14,8 @@
 
 #include "cli/command.h"
 #include "support/tolerance.h"
+#include "train/link_data.h"
+#include "train/targets.h"
 
 namespace mezzo {
 namespace {
@@ -37,6 +40,21 @@ void expect_answer(const json& answer, const at::Tensor& logits) {
   const at::Tensor numbers = at::tensor(answer["probabilities"].get<std::vector<float>>());
   EXPECT_TRUE(classes.equal(expected.classes)) << answer;
   EXPECT_TRUE(test::same_bits(numbers, expected.probabilities)) << answer;
+}
+
+/// A request that cannot be answered, and parts of its error.
+struct BadRequest {
+  std::string request;
+  std::vector<std::string> parts;
+};
+
+void expect_errors(RequestHandler& handler, std::span<const BadRequest> cases) {
+  for (const auto& [request, parts] : cases) {
+    SCOPED_TRACE(request.substr(0, 80));
+    const json answer = ask(handler, request);
+    ASSERT_TRUE(answer.contains("error")) << answer;
+    EXPECT_TRUE(test::mentions(answer["error"].get<std::string>(), parts));
+  }
 }
 
 TEST(Serve, answers_as_the_predictor) {
@@ -124,12 +142,55 @@ TEST(Serve, answers_numbers_and_several_labels) {
   }
 }
 
+TEST(Serve, answers_pairs_of_nodes) {
+  const Trained edges(test::edges_with_labels(LabelKind::kClass));
+  RequestHandler of_edges = edges.handler();
+  Predictor expected = edges.predictor();
+  const std::string request = R"({"edges": [[0, 5], [7, 7]], "rows": [[1], [0.5]]})";
+  const auto expect_same = [&] {
+    expect_answer(ask(of_edges, request),
+                  expected.predict_edges(at::tensor({0, 7}), at::tensor({5, 7}),
+                                         at::tensor({1.F, 0.5F}).view({2, 1})));
+  };
+  expect_same();
+  EXPECT_FALSE(ask(of_edges, R"({"add_edges": [[3, 5]]})").contains("error"));
+  expected.add_edges(at::tensor({3}), at::tensor({5}));
+  expect_same();
+  const BadRequest bad_edges[] = {
+      {R"({"edges": [[0, 5]]})", {"rows", "[1, 1]"}},
+      {R"({"edges": [[0, 5]], "rows": [1]})", {"rows", "[1, 1]"}},
+      {R"({"edges": [[0, 5]], "rows": [[1, 2]]})", {"rows", "[1, 1]"}},
+      {R"({"edges": [[0, 5]], "rows": [[1e300]]})", {"rows", "finite"}},
+      {R"({"edges": [[0, 60]], "rows": [[1]]})", {"dst", "60"}},
+      {R"({"edges": [[0, 5, 1]], "rows": [[1]]})", {"edges", "pairs"}},
+      {R"({"edges": [[0, 5]], "columns": 1})", {"columns", "rows"}},
+      {R"({"nodes": [1]})", {"nodes", "edges"}},
+  };
+  expect_errors(of_edges, bad_edges);
+
+  const Trained links(test::links_within_groups(/*with_types=*/true), nn::Decoder::kDistMult);
+  RequestHandler of_links = links.handler();
+  const Predictions both = mezzo::detail::predictions_of(
+      links.predictor().predict_edges(at::tensor({0, 7}), at::tensor({5, 8}), at::tensor({1, 0})),
+      LabelKind::kClasses);
+  const json answer = ask(of_links, R"({"edges": [[0, 5], [7, 8]], "rows": [1, 0]})");
+  for (const std::int64_t i : {0, 1}) {
+    const auto row = static_cast<std::size_t>(i);
+    EXPECT_EQ(answer.at("classes").at(row).at(0).get<int>(), both.classes[i][0].item<int>());
+    EXPECT_EQ(answer.at("probabilities").at(row).at(0).get<float>(),
+              both.probabilities[i][0].item<float>());
+  }
+  const BadRequest bad_links[] = {
+      {R"({"edges": [[0, 5]], "rows": [2]})", {"rows", "2"}},
+      {R"({"edges": [[0, 5]], "rows": [0.5]})", {"rows", "integer"}},
+      {R"({"edges": [[0, 5]], "rows": [1, 1]})", {"rows", "[1]", "[2]"}},
+  };
+  expect_errors(of_links, bad_links);
+}
+
 TEST(Serve, refuses_bad_requests_and_changes_nothing) {
   RequestHandler handler = trained_rings().handler();
-  const struct {
-    std::string request;
-    std::vector<std::string> parts;
-  } cases[] = {
+  const BadRequest cases[] = {
       {"{", {"JSON object"}},
       {"{} {}", {"JSON object"}},
       {"[1]", {"JSON object"}},
@@ -138,6 +199,7 @@ TEST(Serve, refuses_bad_requests_and_changes_nothing) {
       {std::string(100000, '['), {"JSON object"}},
       {"{}", {"nodes", "add_edges"}},
       {R"({"node": [1]})", {"nodes", "add_edges"}},
+      {R"({"edges": [[1, 2]]})", {"edge", "node"}},
       {R"({"nodes": [1], "depth": 2})", {"depth", "fanouts"}},
       {R"({"nodes": [1], "add_edges": [[1, 2]]})", {"nodes", "add_edges"}},
       {R"({"nodes": 1})", {"nodes", "list of integers"}},
@@ -166,12 +228,7 @@ TEST(Serve, refuses_bad_requests_and_changes_nothing) {
       {R"({"add_nodes": [[1, 2]]})", {"add_nodes", "6"}},
       {R"({"add_nodes": [["a"]]})", {"add_nodes", "lists of numbers"}},
   };
-  for (const auto& [request, parts] : cases) {
-    SCOPED_TRACE(request.substr(0, 80));
-    const json answer = ask(handler, request);
-    ASSERT_TRUE(answer.contains("error")) << answer;
-    EXPECT_TRUE(test::mentions(answer["error"].get<std::string>(), parts));
-  }
+  expect_errors(handler, cases);
   expect_answer(ask(handler, R"({"nodes": [0, 1, 2, 3]})"),
                 trained_rings().predictor().predict(at::arange(4)));
   EXPECT_EQ(ask(handler, R"({"add_edges": []})")["edges"], trained_rings().predictor().num_edges());

@@ -11,7 +11,9 @@
 
 #include "support/npy_writer.h"
 #include "support/tolerance.h"
+#include "train/link_data.h"
 #include "train/synthetic.h"
+#include "train/targets.h"
 
 namespace mezzo {
 namespace {
@@ -21,41 +23,39 @@ using test::same_bits;
 
 constexpr std::int64_t kRingNodes = 40, kRingFeatures = 6, kRingClasses = 2;  // of two_rings()
 
-/// An npy folder of test::two_rings(), and a checkpoint of a model for it.
-class TrainedRings {
+/// An npy folder of data, and a checkpoint of a model for them.
+class TrainedFolder {
  public:
-  explicit TrainedRings(nn::ModelKind kind, bool with_weights = false) {
-    Dataset data = test::two_rings();
-    if (with_weights) data.edge_weights = at::arange(1, data.num_edges() + 1).to(at::kFloat);
+  TrainedFolder(const Dataset& data, TrainOptions options) {
+    const bool of_links = data.target == TaskTarget::kLink;
     save("edge_index", "<i8", at::stack({data.src, data.dst}));
     save("features", "<f4", data.features);
-    save("labels", "<i8", data.labels);
+    save(data.target == TaskTarget::kNode ? "labels" : "edge_labels", "<i8",
+         of_links ? data.edge_types : data.labels);
     save("train_mask", "|b1", data.train_masks);
     save("val_mask", "|b1", data.val_masks);
     save("test_mask", "|b1", data.test_masks);
-    if (with_weights) save("edge_weights", "<f4", data.edge_weights);
-    if (nn::takes_edge_features(kind)) save("edge_features", "<f4", data.edge_features);
-    TrainOptions options = test::quick_options();
-    options.model = kind;
-    options.normalize_features = true;
-    options.dataset = folder_.path("rings");
+    if (data.edge_weights.defined()) save("edge_weights", "<f4", data.edge_weights);
+    if (data.edge_features.defined()) save("edge_features", "<f4", data.edge_features);
+    options.dataset = this->data();
     options.checkpoint = checkpoint();
     train(data, options);
   }
 
-  std::string data() const { return folder_.path("rings"); }
-  std::string checkpoint() const { return folder_.path("rings.pt"); }
+  std::string data() const { return folder_.path("data"); }
+  std::string checkpoint() const { return folder_.path("model.pt"); }
   std::string write(const std::string& name, std::string_view bytes) const {
     return folder_.write(name, bytes);
   }
   Predictor predictor(const PredictorOptions& options = {}) const {
-    return Predictor(load_checkpoint(checkpoint()), load_dataset(data()), options);
+    const TrainedModel trained = load_checkpoint(checkpoint());
+    return Predictor(trained, load_dataset(data(), {.task = trained.data.task}), options);
   }
 
  private:
   void save(const std::string& name, const std::string& type, const at::Tensor& values) {
     const at::Tensor rows = values.contiguous();
-    folder_.write("rings/" + name + ".npy",
+    folder_.write("data/" + name + ".npy",
                   test::npy(type, rows.sizes().vec(),
                             {static_cast<const char*>(rows.const_data_ptr()), rows.nbytes()}));
   }
@@ -63,11 +63,33 @@ class TrainedRings {
   test::TempFolder folder_;
 };
 
+/// The same of test::two_rings(), with edge features or weights for kinds that are to read them.
+class TrainedRings : public TrainedFolder {
+ public:
+  explicit TrainedRings(nn::ModelKind kind, bool with_weights = false)
+      : TrainedFolder(data_for(kind, with_weights), options_for(kind)) {}
+
+ private:
+  static Dataset data_for(nn::ModelKind kind, bool with_weights) {
+    Dataset data = test::two_rings();
+    if (with_weights) data.edge_weights = at::arange(1, data.num_edges() + 1).to(at::kFloat);
+    if (!nn::takes_edge_features(kind)) data.edge_features = at::Tensor();
+    return data;
+  }
+  static TrainOptions options_for(nn::ModelKind kind) {
+    TrainOptions options = test::quick_options();
+    options.model = kind;
+    options.normalize_features = true;
+    return options;
+  }
+};
+
 /// A mezzo_predictor, freed at the end.
 struct Handle {
-  explicit Handle(const TrainedRings& rings, const mezzo_predictor_options* options = nullptr) {
-    EXPECT_EQ(mezzo_predictor_open(rings.checkpoint().c_str(), rings.data().c_str(), options, &get),
-              MEZZO_OK)
+  explicit Handle(const TrainedFolder& trained, const mezzo_predictor_options* options = nullptr) {
+    EXPECT_EQ(
+        mezzo_predictor_open(trained.checkpoint().c_str(), trained.data().c_str(), options, &get),
+        MEZZO_OK)
         << mezzo_last_error();
   }
   ~Handle() { mezzo_predictor_free(get); }
@@ -171,6 +193,55 @@ TEST(CInterface, takes_rows_of_edges) {
                                                nullptr, kRingClasses));
 }
 
+TEST(CInterface, predicts_edges) {
+  TrainOptions options = test::quick_options();
+  options.model = nn::ModelKind::kSage;
+  const TrainedFolder edges(test::edges_with_labels(LabelKind::kClass), options);
+  const Handle handle(edges);
+  const std::int64_t src[] = {0, 59, 7}, dst[] = {5, 1, 7}, types[] = {1, 0, 1};
+  const float features[] = {1, 0, 0.5F};
+  const auto predict = [&](const float* of_edges, std::int64_t width, const std::int64_t* of_links,
+                           at::Tensor& logits) {
+    return mezzo_predictor_predict_edges(handle.get, src, dst, 3, of_edges, width, of_links,
+                                         logits.data_ptr<float>(), logits.numel());
+  };
+  at::Tensor logits = room(3);
+  EXPECT_INVALID(fragments("rows", "[3, 1]"), predict(nullptr, 0, nullptr, logits));
+  EXPECT_INVALID(fragments("rows", "[3, 1]"), predict(nullptr, 0, types, logits));
+  EXPECT_INVALID("both", predict(features, 1, types, logits));
+  EXPECT_INVALID(fragments("width 1", "2"), predict(features, 2, nullptr, logits));
+  EXPECT_INVALID(fragments("features", "NULL"), predict(nullptr, 1, nullptr, logits));
+  at::Tensor less = room(2);
+  EXPECT_INVALID("3 rows of 2", predict(features, 1, nullptr, less));
+  EXPECT_INVALID(fragments("node", "edge"),
+                 mezzo_predictor_predict(handle.get, src, 1, logits.data_ptr<float>(), 2));
+  EXPECT_TRUE(logits.isnan().all().item<bool>()) << "a failed call wrote logits";
+  EXPECT_EQ(predict(features, 1, nullptr, logits), MEZZO_OK) << mezzo_last_error();
+  EXPECT_TRUE(same_bits(
+      logits, edges.predictor().predict_edges(at::tensor({0, 59, 7}), at::tensor({5, 1, 7}),
+                                              at::tensor({1.F, 0.F, 0.5F}).view({3, 1}))));
+}
+
+TEST(CInterface, predicts_links) {
+  TrainOptions options = test::link_options(nn::Decoder::kDistMult);
+  options.epochs = 2;
+  const TrainedFolder links(test::links_within_groups(/*with_types=*/true), options);
+  const Handle handle(links);
+  const std::int64_t src[] = {0, 59, 7}, dst[] = {5, 1, 7}, types[] = {1, 0, 2};
+  at::Tensor logits = at::full({2, 1}, NAN);
+  const auto predict = [&](const std::int64_t* of_links, std::int64_t count) {
+    return mezzo_predictor_predict_edges(handle.get, src, dst, count, nullptr, 0, of_links,
+                                         logits.data_ptr<float>(), count);
+  };
+  EXPECT_INVALID(fragments("rows", "2"), predict(types + 1, 2));
+  EXPECT_TRUE(logits.isnan().all().item<bool>()) << "a failed call wrote logits";
+  const at::Tensor from = at::tensor({0, 59}), to = at::tensor({5, 1});
+  EXPECT_EQ(predict(types, 2), MEZZO_OK) << mezzo_last_error();
+  EXPECT_TRUE(same_bits(logits, links.predictor().predict_edges(from, to, at::tensor({1, 0}))));
+  EXPECT_EQ(predict(nullptr, 2), MEZZO_OK) << mezzo_last_error();
+  EXPECT_TRUE(same_bits(logits, links.predictor().predict_edges(from, to)));
+}
+
 TEST(CInterface, opens_the_data_set_of_the_training) {
   const TrainedRings rings(nn::ModelKind::kGcn);
   mezzo_predictor* predictor = nullptr;
@@ -257,7 +328,7 @@ TEST(CInterface, checks_pointers_and_sizes) {
                  mezzo_predictor_set_features(self, nodes, 1, row, 5));
   EXPECT_INVALID(fragments("features", "NULL"),
                  mezzo_predictor_set_features(self, nodes, 1, nullptr, kRingFeatures));
-  EXPECT_INVALID(fragments("num_nodes", "-2"),
+  EXPECT_INVALID(fragments("features", "-2"),
                  mezzo_predictor_add_nodes(self, row, -2, kRingFeatures, nullptr));
   EXPECT_INVALID(fragments("predictor", "NULL"),
                  mezzo_predictor_add_nodes(nullptr, row, 1, kRingFeatures, nullptr));
@@ -286,7 +357,7 @@ TEST(CInterface, checks_what_it_opens) {
   EXPECT_TRUE(test::mentions(mezzo_last_error(), "no_such.pt"));
   EXPECT_EQ(open(rings.write("bad.pt", "no checkpoint").c_str(), data.c_str(), nullptr),
             MEZZO_IO_ERROR);
-  rings.write("rings/features.npy", "cut");
+  rings.write("data/features.npy", "cut");
   EXPECT_EQ(open(file.c_str(), data.c_str(), nullptr), MEZZO_IO_ERROR);
   EXPECT_TRUE(test::mentions(mezzo_last_error(), "features.npy"));
   EXPECT_EQ(predictor, nullptr);

@@ -13,6 +13,7 @@
 #include "support/tolerance.h"
 #include "train/link_data.h"
 #include "train/synthetic.h"
+#include "train/targets.h"
 
 namespace mezzo {
 namespace {
@@ -70,6 +71,21 @@ TEST(Predictor, agrees_with_the_trained_model_on_links) {
     const Predictor predictor(trained, data, {.resident = true});
     EXPECT_TRUE(test::near(predictor.predict_edges(data.src, data.dst, data.edge_types), expected,
                            bound_of(expected)));
+  }
+}
+
+TEST(Predictor, agrees_with_the_trained_model_on_edges) {
+  TrainOptions options = quick_options();
+  options.model = nn::ModelKind::kSage;
+  options.epochs = 2;
+  const Dataset data = test::edges_with_labels(LabelKind::kClass);
+  const TrainedModel trained = train(data, options).trained;
+  const at::Tensor expected = trained.logits(data);
+  const Predictor predictor(trained, data);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {  // of zeros and ones
+    const at::Tensor rows = data.edge_features.to(type);
+    const at::Tensor logits = predictor.predict_edges(data.src, data.dst, rows);
+    EXPECT_TRUE(test::near(logits, expected, bound_of(expected)));
   }
 }
 

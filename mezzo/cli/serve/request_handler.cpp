@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <ranges>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -69,6 +71,16 @@ Ends ends_of(const json& object, const std::string& key) {
   return {pairs.select(1, 0).contiguous(), pairs.select(1, 1).contiguous()};
 }
 
+/// "rows": a number, or a list of numbers, of each edge. Int64 [n] or float32 [n] or [n, width];
+/// undefined: none.
+at::Tensor edge_rows_of(const json& request) {
+  const auto list = request.find("rows");
+  if (list == request.end()) return {};
+  if (holds<std::vector<std::int64_t>>(*list)) return ids_of(request, "rows");
+  if (holds<std::vector<float>>(*list)) return at::tensor(list->get<std::vector<float>>());
+  return rows_of<float>(request, "rows", 0, "a list of numbers, or of lists of as many numbers");
+}
+
 /// The double with the fewest digits that is this float.
 double short_double(float value) {
   return std::stod(fmt::format("{}", value));
@@ -101,11 +113,7 @@ std::string error_line(std::string_view text) {
 RequestHandler::RequestHandler(const TrainedModel& trained, const Dataset& data)
     : predictor_(trained, data, {.resident = true}),
       labels_(trained.data.task.labels),
-      num_features_(trained.data.num_features) {
-  MEZZO_CHECK(trained.data.task.target == TaskTarget::kNode,
-              "--serve: expected a model for nodes, got one for {}s",
-              name_of(TaskTargets{}, trained.data.task.target));
-}
+      num_features_(trained.data.num_features) {}
 
 std::string RequestHandler::answer(std::string_view line) {
   try {
@@ -119,13 +127,20 @@ std::string RequestHandler::answer(std::string_view line) {
 }
 
 json RequestHandler::respond(const json& request) {
-  if (request.contains("nodes")) return predict(request);
-  if (request.contains("add_edges")) return add_edges(request);
-  if (request.contains("remove_edges")) return remove_edges(request);
-  if (request.contains("set_features")) return set_features(request);
-  if (request.contains("add_nodes")) return add_nodes(request);
-  throw InvalidArgument(
-      "expected one of the keys nodes, add_edges, remove_edges, set_features, add_nodes");
+  using Handler = json (RequestHandler::*)(const json&);
+  static const std::vector<std::pair<const char*, Handler>> handlers = {
+      {"nodes", &RequestHandler::predict},
+      {"edges", &RequestHandler::predict_edges},
+      {"add_edges", &RequestHandler::add_edges},
+      {"remove_edges", &RequestHandler::remove_edges},
+      {"set_features", &RequestHandler::set_features},
+      {"add_nodes", &RequestHandler::add_nodes},
+  };
+  for (const auto& [key, handle] : handlers) {
+    if (request.contains(key)) return (this->*handle)(request);
+  }
+  detail::raise<InvalidArgument>("expected one of the keys {}",
+                                 fmt::join(handlers | std::views::keys, ", "));
 }
 
 json RequestHandler::predict(const json& request) {
@@ -140,8 +155,16 @@ json RequestHandler::predict(const json& request) {
   if (request.contains("seed")) {
     sampled.seed = value_of<std::uint64_t>(request, "seed", "an integer of at least 0");
   }
-  const at::Tensor logits =
-      is_sampled ? predictor_.predict(nodes, sampled) : predictor_.predict(nodes);
+  return predictions(is_sampled ? predictor_.predict(nodes, sampled) : predictor_.predict(nodes));
+}
+
+json RequestHandler::predict_edges(const json& request) {
+  check_keys("edges", request, {"edges", "rows"});
+  const Ends ends = ends_of(request, "edges");
+  return predictions(predictor_.predict_edges(ends.src, ends.dst, edge_rows_of(request)));
+}
+
+json RequestHandler::predictions(const at::Tensor& logits) const {
   const detail::OneThread one_thread;  // beside the other connections
   const Predictions result = detail::predictions_of(logits, labels_);
   if (result.numbers.defined()) return {{"numbers", list_of<float>(result.numbers)}};
@@ -153,15 +176,8 @@ json RequestHandler::predict(const json& request) {
 json RequestHandler::add_edges(const json& request) {
   check_keys("add_edges", request, {"add_edges", "rows"});
   const Ends ends = ends_of(request, "add_edges");
-  at::Tensor rows;
-  if (request.contains("rows")) {
-    const json& list = request["rows"];
-    const bool are_weights = holds<std::vector<float>>(list);
-    rows = are_weights ? at::tensor(list.get<std::vector<float>>())
-                       : rows_of<float>(request, "rows", 0,
-                                        "a list of numbers, or of lists of as many numbers");
-  }
-  predictor_.add_edges(ends.src, ends.dst, rows);
+  const at::Tensor rows = edge_rows_of(request);
+  predictor_.add_edges(ends.src, ends.dst, rows.defined() ? rows.to(at::kFloat) : rows);
   return sizes();
 }
 

@@ -11,10 +11,13 @@
 
 namespace mezzo::cli {
 
-/// Answers requests to a model of nodes. A request and its answer are JSON objects on one line:
+/// Answers requests to a model of nodes, edges or links. A request and its answer are JSON objects
+/// on one line:
 ///
 ///     {"nodes": [3, 1]}                  {"classes": [...], "probabilities": [...]}, as
 ///       also "fanouts", "seed"             Predictions, or {"numbers": [[...], ...]}
+///     {"edges": [[src, dst], ...]}       the same, by Predictor::predict_edges()
+///       also "rows", of each edge
 ///     {"add_edges": [[src, dst], ...]}   {"nodes": N, "edges": E}, the sizes of the graph
 ///       also "rows", of each edge
 ///     {"remove_edges": [[src, dst], ...]}
@@ -25,8 +28,7 @@ namespace mezzo::cli {
 /// Any number of threads may call it, as Predictor.
 class RequestHandler {
  public:
-  /// Makes a resident Predictor. Throws InvalidArgument as it does, and for models of others than
-  /// nodes.
+  /// Makes a resident Predictor. Throws InvalidArgument as it does.
   RequestHandler(const TrainedModel& trained, const Dataset& data);
 
   /// Throws nothing but std::bad_alloc.
@@ -35,10 +37,12 @@ class RequestHandler {
  private:
   nlohmann::json respond(const nlohmann::json& request);
   nlohmann::json predict(const nlohmann::json& request);
+  nlohmann::json predict_edges(const nlohmann::json& request);
   nlohmann::json add_edges(const nlohmann::json& request);
   nlohmann::json remove_edges(const nlohmann::json& request);
   nlohmann::json set_features(const nlohmann::json& request);
   nlohmann::json add_nodes(const nlohmann::json& request);
+  nlohmann::json predictions(const at::Tensor& logits) const;
   nlohmann::json sizes() const;
 
   Predictor predictor_;
