@@ -19,7 +19,7 @@
 #include "mezzo/version.h"
 
 struct mezzo_predictor {
-  mezzo::Predictor predictor;
+  mezzo::Predictor impl;
   mezzo::nn::ModelOptions model;
   bool has_graph;
 };
@@ -27,21 +27,25 @@ struct mezzo_predictor {
 namespace mezzo {
 namespace {
 
-/// The arguments of one call, checked.
+/// What the pointer of an argument points to.
+template <class T>
+T& object(std::string_view call, std::string_view argument, T* pointer) {
+  MEZZO_CHECK(pointer != nullptr, "{}: expected {}, got NULL", call, argument);
+  return *pointer;
+}
+
+/// The arguments of one call to a predictor, checked.
 class Arguments {
  public:
-  explicit Arguments(std::string_view name) : name_(name) {}
+  Arguments(std::string_view call, const mezzo_predictor* predictor)
+      : call_(call), model_(object(call, "predictor", predictor).model) {}
 
-  template <class T>
-  T& object(std::string_view argument, T* pointer) const {
-    MEZZO_CHECK(pointer != nullptr, "{}: expected {}, got NULL", name_, argument);
-    return *pointer;
-  }
+  std::string_view name() const { return call_; }
   /// The caller's memory as an array [count].
   template <class T>
   at::Tensor array(std::string_view argument, const T* items, std::int64_t count) const {
     check_size(argument, count);
-    if (count > 0) object(argument, items);
+    if (count > 0) object(call_, argument, items);
     // A tensor has no constant items; the functions of a Predictor only read them.
     return at::from_blob(const_cast<T*>(items), {count}, c10::CppTypeToScalarType<T>::value);
   }
@@ -49,60 +53,77 @@ class Arguments {
   at::Tensor rows(std::string_view argument, const float* items, std::int64_t count,
                   std::int64_t width, std::int64_t expected) const {
     check_size(argument, count);
-    MEZZO_CHECK(width == expected, "{}: expected {} of width {}, got {}", name_, argument, expected,
+    MEZZO_CHECK(width == expected, "{}: expected {} of width {}, got {}", call_, argument, expected,
                 width);
     return array(argument, items, count * width).view({count, width});
   }
-  at::Tensor features(const mezzo_predictor& of, const float* items, std::int64_t num_nodes,
-                      std::int64_t width) const {
-    return rows("features", items, num_nodes, width, of.model.in_features);
+  at::Tensor features(const float* items, std::int64_t num_nodes, std::int64_t width) const {
+    return rows("features", items, num_nodes, width, model_.in_features);
   }
   /// Rows of edges, undefined if they are NULL.
-  at::Tensor edge_rows(const mezzo_predictor& of, const float* items, std::int64_t num_edges,
-                       std::int64_t width) const {
+  at::Tensor edge_rows(const float* items, std::int64_t num_edges, std::int64_t width) const {
     if (items == nullptr && width == 0) return {};
-    if (nn::takes_edge_features(of.model.kind)) {
-      return rows("rows", items, num_edges, width, of.model.edge_features);
+    if (nn::takes_edge_features(model_.kind)) {
+      return rows("rows", items, num_edges, width, model_.edge_features);
     }
     return rows("rows", items, num_edges, width, 1).flatten();
   }
   /// What a head reads of pairs, undefined if both are NULL.
-  at::Tensor pair_rows(const mezzo_predictor& of, std::int64_t num_pairs, const float* features,
-                       std::int64_t width, const std::int64_t* types) const {
+  at::Tensor pair_rows(std::int64_t num_pairs, const float* features, std::int64_t width,
+                       const std::int64_t* types) const {
     if (features != nullptr || width != 0) {
-      MEZZO_CHECK(types == nullptr, "{}: expected features or types, got both", name_);
-      return rows("features", features, num_pairs, width, of.model.edge_features);
+      MEZZO_CHECK(types == nullptr, "{}: expected features or types, got both", call_);
+      return rows("features", features, num_pairs, width, model_.edge_features);
     }
     return types == nullptr ? at::Tensor() : array("types", types, num_pairs);
   }
-  void check_logits(const mezzo_predictor& of, const float* logits, std::int64_t num_logits,
-                    std::int64_t num_rows) const {
-    const std::int64_t width = of.model.out_features;
+  void check_logits(const float* logits, std::int64_t num_logits, std::int64_t num_rows) const {
+    const std::int64_t width = model_.out_features;
     MEZZO_CHECK(num_logits % width == 0 && num_logits / width == num_rows,
-                "{}: expected logits of {} rows of {} numbers, got a buffer of {} numbers", name_,
+                "{}: expected logits of {} rows of {} numbers, got a buffer of {} numbers", call_,
                 num_rows, width, num_logits);
-    if (num_logits > 0) object("logits", logits);
+    if (num_logits > 0) object(call_, "logits", logits);
   }
 
  private:
   void check_size(std::string_view argument, std::int64_t count) const {
-    MEZZO_CHECK(count >= 0, "{}: expected a size of {} of at least 0, got {}", name_, argument,
+    MEZZO_CHECK(count >= 0, "{}: expected a size of {} of at least 0, got {}", call_, argument,
                 count);
   }
 
-  std::string_view name_;
+  std::string_view call_;
+  const nn::ModelOptions& model_;
 };
-
-void write_rows(const at::Tensor& rows, float* logits) {
-  const at::Tensor numbers = rows.contiguous();
-  std::copy_n(numbers.const_data_ptr<float>(), numbers.numel(), logits);
-}
 
 PredictorOptions options_of(const mezzo_predictor_options* options) {
   if (options == nullptr) return {};
   PredictorOptions parsed{.resident = options->resident != 0};
   if (options->precision != nullptr) parsed.precision = amp::parse_precision(options->precision);
   return parsed;
+}
+
+/// Calls body(arguments), and turns what it throws into a status.
+template <class Body>
+mezzo_status answer(std::string_view call, const mezzo_predictor* predictor, const Body& body) {
+  return detail::guarded([&] { body(Arguments(call, predictor)); });
+}
+
+/// Sets *predictor to make(trained, options).
+template <class Make>
+mezzo_status open(std::string_view call, const char* checkpoint,
+                  const mezzo_predictor_options* options, bool has_graph,
+                  mezzo_predictor** predictor, const Make& make) {
+  return detail::guarded([&] {
+    mezzo_predictor*& result = object(call, "predictor", predictor);
+    const PredictorOptions parsed = options_of(options);
+    const TrainedModel trained = load_checkpoint(&object(call, "checkpoint", checkpoint));
+    result = new mezzo_predictor{make(trained, parsed), trained.model->options, has_graph};
+  });
+}
+
+void write_rows(const at::Tensor& rows, float* logits) {
+  const at::Tensor numbers = rows.contiguous();
+  std::copy_n(numbers.const_data_ptr<float>(), numbers.numel(), logits);
 }
 
 /// The data set as `mezzo predict` reads it.
@@ -117,7 +138,6 @@ Dataset dataset_of(const TrainedModel& trained, const char* name) {
 }  // namespace mezzo
 
 using mezzo::Arguments;
-using mezzo::detail::guarded;
 
 const char* mezzo_version(void) {
   return mezzo::kVersion.data();  // of a literal
@@ -126,30 +146,20 @@ const char* mezzo_version(void) {
 mezzo_status mezzo_predictor_open(const char* checkpoint, const char* dataset,
                                   const mezzo_predictor_options* options,
                                   mezzo_predictor** predictor) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_open");
-    mezzo_predictor*& result = call.object("predictor", predictor);
-    const mezzo::PredictorOptions parsed = mezzo::options_of(options);
-    const mezzo::TrainedModel trained =
-        mezzo::load_checkpoint(&call.object("checkpoint", checkpoint));
-    const mezzo::Dataset data = mezzo::dataset_of(trained, dataset);
-    result = new mezzo_predictor{mezzo::Predictor(trained, data, parsed), trained.model->options,
-                                 /*has_graph=*/true};
-  });
+  return mezzo::open(__func__, checkpoint, options, /*has_graph=*/true, predictor,
+                     [&](const mezzo::TrainedModel& trained, mezzo::PredictorOptions parsed) {
+                       return mezzo::Predictor(trained, mezzo::dataset_of(trained, dataset),
+                                               parsed);
+                     });
 }
 
 mezzo_status mezzo_predictor_open_model(const char* checkpoint,
                                         const mezzo_predictor_options* options,
                                         mezzo_predictor** predictor) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_open_model");
-    mezzo_predictor*& result = call.object("predictor", predictor);
-    const mezzo::PredictorOptions parsed = mezzo::options_of(options);
-    const mezzo::TrainedModel trained =
-        mezzo::load_checkpoint(&call.object("checkpoint", checkpoint));
-    result = new mezzo_predictor{mezzo::Predictor(trained, parsed), trained.model->options,
-                                 /*has_graph=*/false};
-  });
+  return mezzo::open(__func__, checkpoint, options, /*has_graph=*/false, predictor,
+                     [](const mezzo::TrainedModel& trained, mezzo::PredictorOptions parsed) {
+                       return mezzo::Predictor(trained, parsed);
+                     });
 }
 
 void mezzo_predictor_free(mezzo_predictor* predictor) {
@@ -158,37 +168,31 @@ void mezzo_predictor_free(mezzo_predictor* predictor) {
 
 mezzo_status mezzo_predictor_get_counts(const mezzo_predictor* predictor,
                                         mezzo_predictor_counts* counts) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_get_counts");
-    const mezzo_predictor& self = call.object("predictor", predictor);
-    call.object("counts", counts) = {
-        .nodes = self.has_graph ? self.predictor.num_nodes() : 0,
-        .edges = self.has_graph ? self.predictor.num_edges() : 0,
-        .features = self.model.in_features,
-        .classes = self.model.out_features,
+  return mezzo::answer(__func__, predictor, [&](const Arguments& call) {
+    mezzo::object(call.name(), "counts", counts) = {
+        .nodes = predictor->has_graph ? predictor->impl.num_nodes() : 0,
+        .edges = predictor->has_graph ? predictor->impl.num_edges() : 0,
+        .features = predictor->model.in_features,
+        .classes = predictor->model.out_features,
     };
   });
 }
 
 mezzo_status mezzo_predictor_predict(const mezzo_predictor* predictor, const int64_t* nodes,
                                      int64_t num_nodes, float* logits, int64_t num_logits) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_predict");
-    const mezzo_predictor& self = call.object("predictor", predictor);
+  return mezzo::answer(__func__, predictor, [&](const Arguments& call) {
     const at::Tensor ids = call.array("nodes", nodes, num_nodes);
-    call.check_logits(self, logits, num_logits, num_nodes);
-    mezzo::write_rows(self.predictor.predict(ids), logits);
+    call.check_logits(logits, num_logits, num_nodes);
+    mezzo::write_rows(predictor->impl.predict(ids), logits);
   });
 }
 
 mezzo_status mezzo_predictor_predict_all(const mezzo_predictor* predictor, float* logits,
                                          int64_t num_logits) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_predict_all");
-    const mezzo_predictor& self = call.object("predictor", predictor);
-    call.check_logits(self, logits, num_logits, self.predictor.num_nodes());
-    const at::Tensor rows = self.predictor.predict();
-    call.check_logits(self, logits, num_logits, rows.size(0));  // other threads may add nodes
+  return mezzo::answer(__func__, predictor, [&](const Arguments& call) {
+    call.check_logits(logits, num_logits, predictor->impl.num_nodes());
+    const at::Tensor rows = predictor->impl.predict();
+    call.check_logits(logits, num_logits, rows.size(0));  // other threads may add nodes
     mezzo::write_rows(rows, logits);
   });
 }
@@ -197,14 +201,12 @@ mezzo_status mezzo_predictor_predict_sampled(const mezzo_predictor* predictor, c
                                              int64_t num_nodes, const int64_t* fanouts,
                                              int64_t num_fanouts, uint64_t seed, float* logits,
                                              int64_t num_logits) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_predict_sampled");
-    const mezzo_predictor& self = call.object("predictor", predictor);
+  return mezzo::answer(__func__, predictor, [&](const Arguments& call) {
     const at::Tensor ids = call.array("nodes", nodes, num_nodes);
     call.array("fanouts", fanouts, num_fanouts);
-    call.check_logits(self, logits, num_logits, num_nodes);
+    call.check_logits(logits, num_logits, num_nodes);
     const at::Tensor rows =
-        self.predictor.predict(ids, {.fanouts = {fanouts, fanouts + num_fanouts}, .seed = seed});
+        predictor->impl.predict(ids, {.fanouts = {fanouts, fanouts + num_fanouts}, .seed = seed});
     mezzo::write_rows(rows, logits);
   });
 }
@@ -214,13 +216,11 @@ mezzo_status mezzo_predictor_predict_edges(const mezzo_predictor* predictor, con
                                            const float* features, int64_t width,
                                            const int64_t* types, float* logits,
                                            int64_t num_logits) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_predict_edges");
-    const mezzo_predictor& self = call.object("predictor", predictor);
-    call.check_logits(self, logits, num_logits, num_pairs);
-    const at::Tensor rows = self.predictor.predict_edges(
+  return mezzo::answer(__func__, predictor, [&](const Arguments& call) {
+    call.check_logits(logits, num_logits, num_pairs);
+    const at::Tensor rows = predictor->impl.predict_edges(
         call.array("src", src, num_pairs), call.array("dst", dst, num_pairs),
-        call.pair_rows(self, num_pairs, features, width, types));
+        call.pair_rows(num_pairs, features, width, types));
     mezzo::write_rows(rows, logits);
   });
 }
@@ -229,60 +229,48 @@ mezzo_status mezzo_predictor_predict_graph(const mezzo_predictor* predictor, con
                                            const int64_t* dst, int64_t num_edges,
                                            const float* features, int64_t num_nodes, int64_t width,
                                            float* logits, int64_t num_logits) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_predict_graph");
-    const mezzo_predictor& self = call.object("predictor", predictor);
-    MEZZO_CHECK(self.model.target == mezzo::TaskTarget::kNode &&
-                    !mezzo::nn::takes_edge_features(self.model.kind),
-                "mezzo_predictor_predict_graph: expected a model for nodes that reads no features "
-                "of edges");
+  return mezzo::answer(__func__, predictor, [&](const Arguments& call) {
+    MEZZO_CHECK(predictor->model.target == mezzo::TaskTarget::kNode &&
+                    !mezzo::nn::takes_edge_features(predictor->model.kind),
+                "{}: expected a model for nodes that reads no features of edges", call.name());
     const mezzo::detail::OneThread one_thread;
-    const at::Tensor x = call.features(self, features, num_nodes, width);
-    call.check_logits(self, logits, num_logits, num_nodes);
+    const at::Tensor x = call.features(features, num_nodes, width);
+    call.check_logits(logits, num_logits, num_nodes);
     const auto graph = mezzo::Topology::from_coo(
         call.array("src", src, num_edges), call.array("dst", dst, num_edges), num_nodes, num_nodes);
-    mezzo::write_rows(self.predictor.predict(graph, x), logits);
+    mezzo::write_rows(predictor->impl.predict(graph, x), logits);
   });
 }
 
 mezzo_status mezzo_predictor_add_edges(mezzo_predictor* predictor, const int64_t* src,
                                        const int64_t* dst, int64_t num_edges, const float* rows,
                                        int64_t width) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_add_edges");
-    mezzo_predictor& self = call.object("predictor", predictor);
-    self.predictor.add_edges(call.array("src", src, num_edges), call.array("dst", dst, num_edges),
-                             call.edge_rows(self, rows, num_edges, width));
+  return mezzo::answer(__func__, predictor, [&](const Arguments& call) {
+    predictor->impl.add_edges(call.array("src", src, num_edges), call.array("dst", dst, num_edges),
+                              call.edge_rows(rows, num_edges, width));
   });
 }
 
 mezzo_status mezzo_predictor_remove_edges(mezzo_predictor* predictor, const int64_t* src,
                                           const int64_t* dst, int64_t num_edges) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_remove_edges");
-    mezzo_predictor& self = call.object("predictor", predictor);
-    self.predictor.remove_edges(call.array("src", src, num_edges),
-                                call.array("dst", dst, num_edges));
+  return mezzo::answer(__func__, predictor, [&](const Arguments& call) {
+    predictor->impl.remove_edges(call.array("src", src, num_edges),
+                                 call.array("dst", dst, num_edges));
   });
 }
 
 mezzo_status mezzo_predictor_set_features(mezzo_predictor* predictor, const int64_t* nodes,
                                           int64_t num_nodes, const float* features, int64_t width) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_set_features");
-    mezzo_predictor& self = call.object("predictor", predictor);
-    self.predictor.set_features(call.array("nodes", nodes, num_nodes),
-                                call.features(self, features, num_nodes, width));
+  return mezzo::answer(__func__, predictor, [&](const Arguments& call) {
+    predictor->impl.set_features(call.array("nodes", nodes, num_nodes),
+                                 call.features(features, num_nodes, width));
   });
 }
 
 mezzo_status mezzo_predictor_add_nodes(mezzo_predictor* predictor, const float* features,
                                        int64_t num_nodes, int64_t width, int64_t* first) {
-  return guarded([&] {
-    const Arguments call("mezzo_predictor_add_nodes");
-    mezzo_predictor& self = call.object("predictor", predictor);
-    const std::int64_t id =
-        self.predictor.add_nodes(call.features(self, features, num_nodes, width));
+  return mezzo::answer(__func__, predictor, [&](const Arguments& call) {
+    const std::int64_t id = predictor->impl.add_nodes(call.features(features, num_nodes, width));
     if (first != nullptr) *first = id;
   });
 }
