@@ -163,7 +163,10 @@ void serve_socket(RequestHandler& handler, const std::string& path, const ServeO
     const bool is_full = connections.size() >= kMaxConnections;
     if (!is_readable(is_full ? -1 : listener.file())) continue;
     const int client = ::accept4(listener.file(), nullptr, nullptr, SOCK_CLOEXEC);
-    if (client < 0) continue;
+    if (client < 0) {  // no more descriptors, say, and then the listener stays readable
+      is_readable(-1);
+      continue;
+    }
     ::setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &kSendTimeout, sizeof(kSendTimeout));
     try {
       connections.emplace_back(client, handler, options, limit);
