@@ -195,6 +195,27 @@ TEST(ModelOnBlocks, layers_one_by_one_are_the_model) {
   }
 }
 
+TEST(ModelOnBlocks, a_layer_takes_rows_of_destinations_that_are_not_the_first_sources) {
+  const Block block = all_edges_into(graph(), ids({1, 2, 3}));
+  const Topology& topology = block.topology();
+  const std::int64_t num_src = topology.num_src();
+  const Topology reversed =
+      Topology::from_coo(num_src - 1 - topology.src(), topology.dst(), num_src, 3)
+          .with_parent_degrees(*topology.parent_in_degrees(),
+                               topology.parent_out_degrees()->flip(0));
+  const at::Tensor rows = features().index_select(0, block.src_nodes());
+  for (const ModelOptions& options : options_of_blocks(1)) {
+    SCOPED_TRACE(name_of(nn::ModelKinds{}, options.kind));
+    Model model = make(options);
+    const at::Tensor expected = model->forward_layer(0, block, rows);
+    EXPECT_TRUE(
+        same_sums(model->forward_layer(0, reversed, std::pair(rows.flip(0), rows.narrow(0, 0, 3))),
+                  expected));
+    EXPECT_ERROR("hofthedestinations[3,5]",
+                 model->forward_layer(0, reversed, std::pair(rows, rows.narrow(0, 0, 2))));
+  }
+}
+
 TEST(ModelOnBlocks, takes_nodes_of_whose_neighbours_none_was_drawn) {
   const at::Tensor seeds = ids({5, 6});
   const Blocks blocks = {Block(topology_of({}, {}, 2, 2), seeds, ids({}))};

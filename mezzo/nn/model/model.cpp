@@ -228,29 +228,33 @@ void ModelImpl::check_keep_float32() const {
 }
 
 at::Tensor ModelImpl::run_layer(const Layer& layer, const Topology& topology,
-                                const at::Tensor& before, const at::Tensor& edge_rows,
+                                const NodeRows& before, const at::Tensor& edge_rows,
                                 const at::Tensor& received_offset) {
   // Lets profilers attribute operations without parameters to this layer.
   RECORD_USER_SCOPE(std::string_view(layer.path));
-  at::Tensor h = run(layer.float32_apply, before, [&](const at::Tensor& x) {
+  at::Tensor h = run(layer.float32_apply, before.src(), [&](const at::Tensor& src) {
+    const NodeRows x =
+        before.is_pair() ? NodeRows(src, before.dst().to(src.scalar_type())) : NodeRows(src);
     const at::Tensor out =
-        layer.apply(topology, mezzo::feature_dropout(x, options.dropout, is_training()), edge_rows);
+        layer.apply(topology, detail::drop_features(x, options.dropout, is_training()), edge_rows);
     return received_offset.defined() ? out + layer.of_received(received_offset) : out;
   });
   if (layer.normalize) h = run(layer.float32_normalize, h, layer.normalize);
   if (!options.skip) return h;
   if (layer.projection.is_empty()) {
-    return h + detail::residual_rows(before, topology.num_dst(), h.scalar_type());
+    return h + detail::residual_rows(before.dst(), topology.num_dst(), h.scalar_type());
   }
-  return h + run(layer.float32_projection, before, [&](const at::Tensor& x) {
+  return h + run(layer.float32_projection, before.dst(), [&](const at::Tensor& x) {
            return detail::linear_first_rows(x, topology.num_dst(), layer.projection->weight,
                                             layer.projection->bias);
          });
 }
 
 at::Tensor ModelImpl::run_own_layer(std::int64_t index, const Topology& topology,
-                                    const at::Tensor& x) {
-  at::Tensor rows = own_layer_(index, topology, x);
+                                    const NodeRows& x) {
+  MEZZO_CHECK(!x.is_pair(), "{}: expected one tensor for a module of your own, got a pair",
+              kModelName);
+  at::Tensor rows = own_layer_(index, topology, x.src());
   const std::int64_t num_rows = topology.num_dst(),
                      columns = index + 1 == num_layers() ? options.out_features : 0;
   MEZZO_CHECK(rows.defined() && rows.dim() >= 1 && rows.size(0) == num_rows &&
@@ -279,8 +283,8 @@ std::int64_t ModelImpl::num_layers() const {
   return own_layer_ ? options.num_layers : static_cast<std::int64_t>(layers_.size());
 }
 
-at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology,
-                                    const at::Tensor& x, const at::Tensor& edge_rows,
+at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology, const NodeRows& x,
+                                    const at::Tensor& edge_rows,
                                     const at::Tensor& received_offset) {
   MEZZO_CHECK(index >= 0 && index < num_layers(), "{}: expected a layer in [0, {}), got {}",
               kModelName, num_layers(), index);
@@ -303,8 +307,7 @@ at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology
     return run_own_layer(index, topology, x);
   }
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
-  detail::check_input(kModelName, topology, x, layer.in_features);
-  detail::check_prefix(kModelName, topology);
+  detail::check_node_rows(kModelName, topology, x, layer.in_features, layer.in_features);
   if (received_offset.defined()) check_received_offset(layer, topology, received_offset);
   layer.check_float32_parts();
   const at::Tensor h = run_layer(layer, topology, x, edge_rows, received_offset);

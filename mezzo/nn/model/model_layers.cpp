@@ -26,9 +26,10 @@ LayerModule make_gcn(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   GraphConv layer(place.in_features, out,
                   {.allow_zero_in_degree = options.allow_zero_in_degree, .parent_degrees = true});
-  return {layer.ptr(),
-          [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h, w); },
-          out, [layer](const at::Tensor& sum) { return mezzo::linear(sum, layer->weight.t()); }};
+  return {
+      layer.ptr(),
+      [layer](const auto& g, const auto& h, const auto& w) mutable { return layer(g, h.src(), w); },
+      out, [layer](const at::Tensor& sum) { return mezzo::linear(sum, layer->weight.t()); }};
 }
 
 LayerModule make_sage(const ModelOptions& options, Place place) {
@@ -111,14 +112,15 @@ LayerModule make_sgc(const ModelOptions& options, Place place) {
   SGConv layer(place.in_features, out,
                {.k = options.num_layers, .allow_zero_in_degree = options.allow_zero_in_degree});
   return {layer.ptr(),
-          [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h); }, out};
+          [layer](const auto& g, const auto& h, const auto&) mutable { return layer(g, h.src()); },
+          out};
 }
 
 LayerModule make_linear(const ModelOptions& options, Place place) {
   const std::int64_t out = place.last ? options.out_features : options.hidden_features;
   const torch::nn::Linear layer(place.in_features, out);
-  const auto apply = [layer](const Topology& g, const at::Tensor& h, const at::Tensor&) {
-    return detail::linear_first_rows(h, g.num_dst(), layer->weight, layer->bias);
+  const auto apply = [layer](const Topology& g, const NodeRows& h, const at::Tensor&) {
+    return detail::linear_first_rows(h.dst(), g.num_dst(), layer->weight, layer->bias);
   };
   return {layer.ptr(), apply, out};
 }

@@ -16,10 +16,9 @@ namespace mezzo::nn::detail {
 /// The name of Model in error messages.
 inline constexpr auto kModelName = "Model";
 
-/// [num_src, in] -> [num_dst, out]. The last argument: weights or features of the edges,
+/// Rows of width `in` -> [num_dst, out]. The last argument: weights or features of the edges,
 /// undefined unless the kind takes them.
-using Convolution =
-    std::function<at::Tensor(const Topology&, const at::Tensor&, const at::Tensor&)>;
+using Convolution = std::function<at::Tensor(const Topology&, const NodeRows&, const at::Tensor&)>;
 
 /// A layer that is not yet registered, and the function that applies it.
 struct LayerModule {
