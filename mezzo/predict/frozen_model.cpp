@@ -124,6 +124,17 @@ at::ScalarType FrozenModel::feature_dtype() const {
   return reads_float32 ? at::kFloat : low_type().value_or(at::kFloat);
 }
 
+bool FrozenModel::sums_inputs(std::int64_t index, at::ScalarType type) const {
+  const nn::ModelOptions& o = options();
+  if (!o.keep_float32.empty() || type != low_type().value_or(at::kFloat)) return false;
+  if (nn::has_layer_mlps(o.kind)) return true;
+  const bool is_last = index + 1 == num_layers() && o.target == TaskTarget::kNode;
+  const std::int64_t in = index == 0 ? o.in_features : o.hidden_features,
+                     out = is_last ? o.out_features : o.hidden_features;
+  const bool is_mean = o.kind == nn::ModelKind::kSage && o.aggregator == nn::Aggregator::kMean;
+  return (is_mean || o.kind == nn::ModelKind::kGcn) && in <= out;
+}
+
 std::int64_t FrozenModel::memory_bytes() const {
   std::int64_t bytes = 0;
   for (const at::Tensor& t : model_->parameters()) bytes += static_cast<std::int64_t>(t.nbytes());

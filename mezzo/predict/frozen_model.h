@@ -38,10 +38,13 @@ class FrozenModel {
   std::int64_t num_layers() const { return model_->num_layers(); }
   /// The dtype in which the first layer reads features.
   at::ScalarType feature_dtype() const;
+  /// Whether layer `index`, reading rows of this type, sums them as they are, before a product and
+  /// without a conversion.
+  bool sums_inputs(std::int64_t index, at::ScalarType type) const;
   /// Bytes of parameters and buffers.
   std::int64_t memory_bytes() const;
 
-  at::Tensor layer(std::int64_t index, const Topology& topology, const at::Tensor& x,
+  at::Tensor layer(std::int64_t index, const Topology& topology, const nn::NodeRows& x,
                    const at::Tensor& edge_rows) const {
     return model_->forward_layer(index, topology, x, edge_rows);
   }

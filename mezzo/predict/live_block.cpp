@@ -71,14 +71,73 @@ class BlockWriter {
   float* row_ = nullptr;
 };
 
-template <class Edges>
-at::Tensor degrees_of(const std::int32_t* nodes, std::int64_t count, const Edges& edges) {
-  at::Tensor degrees = at::empty({count}, at::kInt);
-  auto* degree = degrees.mutable_data_ptr<std::int32_t>();
-  for (std::int64_t i = 0; i < count; ++i) {
-    degree[i] = static_cast<std::int32_t>(edges(nodes[i]).size());
+/// The edges into some nodes: rows of ids.
+struct EdgeRows {
+  at::Tensor starts, sources, rows;
+  std::int64_t longest = 0;
+};
+
+EdgeRows edges_into(const LiveGraph& graph, EdgeRead read, const EdgeDraw& draw,
+                    std::span<const std::int32_t> nodes) {
+  const std::int64_t fanout = read == EdgeRead::kNothing ? 0 : draw.fanout;
+  const auto takes_all = [fanout](std::int64_t degree) {
+    return fanout == kAllNeighbors || degree <= fanout;
+  };
+  EdgeRows edges;
+  edges.starts = at::empty({static_cast<std::int64_t>(nodes.size()) + 1}, at::kLong);
+  auto* start = edges.starts.mutable_data_ptr<std::int64_t>();
+  *start = 0;
+  for (const std::int32_t node : nodes) {
+    const auto degree = static_cast<std::int64_t>(graph.in_edges(node).size());
+    const std::int64_t count = takes_all(degree) ? degree : fanout;
+    edges.longest = std::max(edges.longest, count);
+    start[1] = start[0] + count;
+    ++start;
   }
+  BlockWriter writer(graph, read, *start);
+  std::vector<std::int64_t> positions;
+  for (const std::int32_t node : nodes) {
+    const std::span<const LiveEdge> all = graph.in_edges(node);
+    if (takes_all(static_cast<std::int64_t>(all.size()))) {
+      for (const LiveEdge& edge : all) writer.add(edge, node);
+      continue;
+    }
+    draw_positions(static_cast<std::int64_t>(all.size()), node, {fanout, draw.seed, draw.layer},
+                   positions);
+    for (const std::int64_t position : positions) {
+      writer.add(all[static_cast<std::size_t>(position)], node);
+    }
+  }
+  edges.sources = writer.sources();
+  edges.rows = writer.rows();
+  return edges;
+}
+
+/// degree(i) for each i below `count`.
+template <class Degree>
+at::Tensor degrees_of(std::int64_t count, const Degree& degree) {
+  at::Tensor degrees = at::empty({count}, at::kInt);
+  auto* to = degrees.mutable_data_ptr<std::int32_t>();
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<std::int32_t>(degree(i));
   return degrees;
+}
+
+/// out_degrees: of the sources; undefined if layers count none.
+LiveBlock block_of(const LiveGraph& graph, const EdgeRows& edges,
+                   std::span<const std::int32_t> nodes, std::int64_t num_src,
+                   const at::Tensor& out_degrees) {
+  const auto num_dst = static_cast<std::int64_t>(nodes.size());
+  const Topology topology =
+      topology_from_rows({edges.starts, edges.sources, {}, edges.longest}, num_src, num_dst);
+  if (!out_degrees.defined()) return {topology, edges.rows};
+  const at::Tensor in_degrees = degrees_of(num_dst, [&](std::int64_t i) {
+    return graph.in_edges(nodes[static_cast<std::size_t>(i)]).size();
+  });
+  return {topology.with_parent_degrees(in_degrees, out_degrees), edges.rows};
+}
+
+std::span<const std::int32_t> all_of(const NodeNumbers& numbers) {
+  return {numbers.nodes<std::int32_t>(), static_cast<std::size_t>(numbers.size())};
 }
 
 }  // namespace
@@ -92,49 +151,28 @@ EdgeRead edge_read_of(nn::ModelKind kind, bool has_rows) {
 
 LiveBlock make_block(const LiveGraph& graph, EdgeRead read, const EdgeDraw& draw,
                      NodeNumbers& numbers) {
-  const std::int64_t num_dst = numbers.size();
-  const std::int64_t fanout = read == EdgeRead::kNothing ? 0 : draw.fanout;
-  const auto takes_all = [fanout](std::int64_t degree) {
-    return fanout == kAllNeighbors || degree <= fanout;
-  };
-  at::Tensor starts = at::empty({num_dst + 1}, at::kLong);
-  auto* start = starts.mutable_data_ptr<std::int64_t>();
-  const auto* nodes = numbers.nodes<std::int32_t>();
-  std::int64_t longest = 0;
-  start[0] = 0;
-  for (std::int64_t i = 0; i < num_dst; ++i) {
-    const auto degree = static_cast<std::int64_t>(graph.in_edges(nodes[i]).size());
-    const std::int64_t count = takes_all(degree) ? degree : fanout;
-    longest = std::max(longest, count);
-    start[i + 1] = start[i] + count;
-  }
-  const std::int64_t num_edges = start[num_dst];
-  BlockWriter writer(graph, read, num_edges);
-  std::vector<std::int64_t> positions;
-  for (std::int64_t i = 0; i < num_dst; ++i) {
-    const std::span<const LiveEdge> edges = graph.in_edges(nodes[i]);
-    if (takes_all(static_cast<std::int64_t>(edges.size()))) {
-      for (const LiveEdge& edge : edges) writer.add(edge, nodes[i]);
-      continue;
-    }
-    draw_positions(static_cast<std::int64_t>(edges.size()), nodes[i],
-                   {fanout, draw.seed, draw.layer}, positions);
-    for (const std::int64_t position : positions) {
-      writer.add(edges[static_cast<std::size_t>(position)], nodes[i]);
-    }
-  }
-  const at::Tensor sources = writer.sources();
-  numbers.add<std::int32_t>(sources.mutable_data_ptr<std::int32_t>(), num_edges);
-  const std::int64_t num_src = numbers.size();
-  Topology topology = topology_from_rows({starts, sources, {}, longest}, num_src, num_dst);
+  const auto num_dst = static_cast<std::size_t>(numbers.size());
+  const EdgeRows edges = edges_into(graph, read, draw, all_of(numbers));
+  numbers.add<std::int32_t>(edges.sources.mutable_data_ptr<std::int32_t>(), edges.sources.numel());
+  const std::span<const std::int32_t> sources = all_of(numbers);
+  at::Tensor out_degrees;
   if (reads_out_edges(read)) {
-    nodes = numbers.nodes<std::int32_t>();
-    const auto in = [&](std::int64_t node) { return graph.in_edges(node); };
-    const auto out = [&](std::int64_t node) { return graph.out_edges(node); };
-    topology = topology.with_parent_degrees(degrees_of(nodes, num_dst, in),
-                                            degrees_of(nodes, num_src, out));
+    out_degrees = degrees_of(numbers.size(), [&](std::int64_t i) {
+      return graph.out_edges(sources[static_cast<std::size_t>(i)]).size();
+    });
   }
-  return {topology, writer.rows()};
+  return block_of(graph, edges, sources.first(num_dst), numbers.size(), out_degrees);
+}
+
+TableBlocks::TableBlocks(const LiveGraph& graph, EdgeRead read) : graph_(graph), read_(read) {
+  if (!reads_out_edges(read)) return;
+  out_degrees_ = degrees_of(graph.num_nodes(),
+                            [&](std::int64_t node) { return graph.out_edges(node).size(); });
+}
+
+LiveBlock TableBlocks::into(std::span<const std::int32_t> nodes) const {
+  return block_of(graph_, edges_into(graph_, read_, {}, nodes), nodes, graph_.num_nodes(),
+                  out_degrees_);
 }
 
 }  // namespace mezzo::detail

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 
@@ -48,5 +49,20 @@ struct LiveBlock {
 /// sources after them. O(edges of the block), and with a fanout O(fanout^2) a node.
 LiveBlock make_block(const LiveGraph& graph, EdgeRead read, const EdgeDraw& draw,
                      NodeNumbers& numbers);
+
+/// Blocks of all edges into some nodes, whose sources are all nodes of the graph, by their ids: for
+/// layers that read tables of all nodes. Made again after an update.
+class TableBlocks {
+ public:
+  /// O(num_nodes) if `read` counts out-edges.
+  TableBlocks(const LiveGraph& graph, EdgeRead read);
+  /// The block into `nodes`. O(edges of the block), and O(num_nodes) in the same case.
+  LiveBlock into(std::span<const std::int32_t> nodes) const;
+
+ private:
+  const LiveGraph& graph_;
+  EdgeRead read_;
+  at::Tensor out_degrees_;
+};
 
 }  // namespace mezzo::detail

@@ -13,12 +13,22 @@
 namespace mezzo::detail {
 namespace {
 
-/// Nodes that are computed at once: their rows should stay in the cache.
-constexpr std::int64_t kNodesOfPart = 4096;
+/// Nodes that are computed at once. If a layer reads a table in place, their rows should stay in
+/// the cache. Else many are better: rows that several parts read are copied, and multiplied, for
+/// each.
+constexpr std::size_t kNodesInPlace = 4096, kNodesOfCopies = 65'536;
+
+/// A layer of fewer edges than 1 / kInPlaceShare of the graph's nodes reads no table in place,
+/// which may cost work for each node.
+constexpr std::int64_t kInPlaceShare = 8;
 
 /// `nodes` as a tensor without a copy. They must outlive it.
 at::Tensor view_of(const std::int32_t* nodes, std::int64_t count) {
   return at::from_blob(const_cast<std::int32_t*>(nodes), {count}, at::kInt);
+}
+
+at::Tensor numbered(const NodeNumbers& numbers) {
+  return view_of(numbers.nodes<std::int32_t>(), numbers.size());
 }
 
 /// Numbers nodes; `numbers` needs a copy of their ids.
@@ -45,7 +55,7 @@ LiveModel::LiveModel(const FrozenModel& model, LiveGraph graph, at::Tensor featu
       tables_{std::move(features)} {
   if (!resident) return;
   const FrozenModel::Scope scope(model_);
-  for (std::int64_t i = 0; i < model_.num_layers(); ++i) {
+  for (std::int64_t i = 0; i + 1 < model_.num_layers(); ++i) {
     tables_.push_back(layer_of_all(i, tables_.back(), numbers_));
   }
 }
@@ -54,44 +64,79 @@ at::Tensor LiveModel::inputs_of(std::int64_t index) const {
   return tables_[static_cast<std::size_t>(index)].narrow(0, 0, graph_.num_nodes());
 }
 
+bool LiveModel::reads_in_place(std::int64_t index, std::span<const std::int32_t> nodes,
+                               const at::Tensor& inputs) const {
+  if (read_ == EdgeRead::kNothing || !model_.sums_inputs(index, inputs.scalar_type())) return false;
+  std::int64_t num_edges = 0;
+  for (const std::int32_t node : nodes) {
+    num_edges += static_cast<std::int64_t>(graph_.in_edges(node).size());
+  }
+  return kInPlaceShare * num_edges >= graph_.num_nodes();
+}
+
 template <class Store>
 void LiveModel::run_layer(std::int64_t index, std::span<const std::int32_t> nodes,
                           const at::Tensor& inputs, NodeNumbers& numbers,
                           const Store& store) const {
-  while (!nodes.empty()) {
-    const std::size_t count = std::min(nodes.size(), static_cast<std::size_t>(kNodesOfPart));
-    const std::span<const std::int32_t> part = nodes.first(count);
-    nodes = nodes.subspan(count);
+  const auto for_parts = [&](std::size_t most, const auto& rows_of) {
+    for (; !nodes.empty(); nodes = nodes.subspan(std::min(most, nodes.size()))) {
+      const auto part = nodes.first(std::min(most, nodes.size()));
+      store(part, rows_of(part).contiguous());
+    }
+  };
+  const auto ids_of = [](std::span<const std::int32_t> part) {
+    return view_of(part.data(), static_cast<std::int64_t>(part.size()));
+  };
+  if (reads_in_place(index, nodes, inputs)) {
+    const TableBlocks blocks(graph_, read_);
+    return for_parts(kNodesInPlace, [&](std::span<const std::int32_t> part) {
+      const LiveBlock block = blocks.into(part);
+      const nn::NodeRows x(inputs, gather_rows(inputs, ids_of(part)));
+      return model_.layer(index, block.topology, x, block.edge_rows);
+    });
+  }
+  for_parts(kNodesOfCopies, [&](std::span<const std::int32_t> part) {
     numbers.begin(graph_.num_nodes());
     number(part, numbers);
     const LiveBlock block = make_block(graph_, read_, {}, numbers);
-    const at::Tensor x =
-        gather_rows(inputs, view_of(numbers.nodes<std::int32_t>(), numbers.size()));
-    store(part, model_.layer(index, block.topology, x, block.edge_rows).contiguous());
-  }
+    const at::Tensor x = gather_rows(inputs, numbered(numbers));
+    return model_.layer(index, block.topology, x, block.edge_rows);
+  });
+}
+
+at::Tensor LiveModel::layer_of(std::int64_t index, std::span<const std::int32_t> nodes,
+                               const at::Tensor& inputs, NodeNumbers& numbers) const {
+  at::Tensor all;
+  std::int64_t first = 0;
+  run_layer(
+      index, nodes, inputs, numbers,
+      [&](std::span<const std::int32_t> part, const at::Tensor& rows) {
+        if (part.size() == nodes.size()) {
+          all = rows;
+          return;
+        }
+        if (!all.defined()) {
+          all = at::empty({static_cast<std::int64_t>(nodes.size()), rows.size(1)}, rows.options());
+        }
+        all.narrow(0, first, rows.size(0)).copy_(rows);
+        first += rows.size(0);
+      });
+  return all;
 }
 
 at::Tensor LiveModel::layer_of_all(std::int64_t index, const at::Tensor& inputs,
                                    NodeNumbers& numbers) const {
-  std::vector<std::int32_t> nodes(static_cast<std::size_t>(graph_.num_nodes()));
+  Nodes nodes(static_cast<std::size_t>(graph_.num_nodes()));
   std::iota(nodes.begin(), nodes.end(), 0);
-  at::Tensor table;
-  run_layer(index, nodes, inputs, numbers,
-            [&](std::span<const std::int32_t> part, const at::Tensor& rows) {
-              if (!table.defined()) {
-                table = at::empty({graph_.num_nodes(), rows.size(1)}, rows.options());
-              }
-              table.narrow(0, part.front(), rows.size(0)).copy_(rows);
-            });
-  return table;
+  return layer_of(index, nodes, inputs, numbers);
 }
 
 at::Tensor LiveModel::rows_of_all(NodeNumbers& numbers) const {
   check_fresh();
-  const bool resident = tables_.size() > 1;
-  if (resident) return inputs_of(model_.num_layers()).clone();
-  at::Tensor rows = inputs_of(0);
-  for (std::int64_t i = 0; i < model_.num_layers(); ++i) rows = layer_of_all(i, rows, numbers);
+  at::Tensor rows = inputs_of(num_kept());
+  for (std::int64_t i = num_kept(); i < model_.num_layers(); ++i) {
+    rows = layer_of_all(i, rows, numbers);
+  }
   return rows;
 }
 
@@ -100,24 +145,25 @@ at::Tensor LiveModel::rows_of(at::Tensor& ids, const SampledNeighbors* sampled,
   check_fresh();
   numbers.begin(graph_.num_nodes());
   numbers.add<std::int32_t>(ids.mutable_data_ptr<std::int32_t>(), ids.numel());
-  const auto numbered = [&] { return view_of(numbers.nodes<std::int32_t>(), numbers.size()); };
-  if (tables_.size() > 1 && sampled == nullptr) {
-    return gather_rows(inputs_of(model_.num_layers()), numbered());
+  const std::int64_t num_layers = model_.num_layers();
+  const std::int64_t first = sampled == nullptr ? num_kept() : 0;
+  if (first + 1 == num_layers && sampled == nullptr) {
+    const Nodes nodes(numbers.nodes<std::int32_t>(),
+                      numbers.nodes<std::int32_t>() + numbers.size());
+    return layer_of(first, nodes, inputs_of(first), numbers);
   }
-  const auto num_layers = static_cast<std::size_t>(model_.num_layers());
-  std::vector<LiveBlock> blocks(num_layers);
-  for (std::size_t i = num_layers; i-- > 0;) {
-    EdgeDraw draw{.layer = static_cast<std::int64_t>(i)};
+  std::vector<LiveBlock> blocks;  // the last layer first
+  for (std::int64_t i = num_layers; i-- > first;) {
+    EdgeDraw draw{.layer = i};
     if (sampled != nullptr) {
-      draw.fanout = sampled->fanouts[i];
+      draw.fanout = sampled->fanouts[static_cast<std::size_t>(i)];
       draw.seed = sampled->seed;
     }
-    blocks[i] = make_block(graph_, read_, draw, numbers);
+    blocks.push_back(make_block(graph_, read_, draw, numbers));
   }
-  at::Tensor rows = gather_rows(inputs_of(0), numbered());
-  for (std::size_t i = 0; i < num_layers; ++i) {
-    rows =
-        model_.layer(static_cast<std::int64_t>(i), blocks[i].topology, rows, blocks[i].edge_rows);
+  at::Tensor rows = gather_rows(inputs_of(first), numbered(numbers));
+  for (std::int64_t i = first; i < num_layers; ++i, blocks.pop_back()) {
+    rows = model_.layer(i, blocks.back().topology, rows, blocks.back().edge_rows);
   }
   return rows;
 }
@@ -140,10 +186,10 @@ LiveModel::Nodes LiveModel::replace_rows(at::Tensor& table, std::span<const std:
 }
 
 void LiveModel::refresh(const Nodes& touched, Nodes changed) {
-  if (tables_.size() == 1) return;
+  if (num_kept() == 0) return;
   is_stale_ = true;
   const FrozenModel::Scope scope(model_);
-  for (std::int64_t layer = 0; layer < model_.num_layers(); ++layer) {
+  for (std::int64_t layer = 0; layer < num_kept(); ++layer) {
     marks_.begin(graph_.num_nodes());
     number(touched, marks_);
     number(changed, marks_);

@@ -15,9 +15,9 @@
 /// A model on a graph that changes. Internal to predict; not exported.
 namespace mezzo::detail {
 
-/// The features of a graph's nodes and, if resident, the rows of all nodes after every layer, which
-/// updates bring up to date. Does not check its arguments. Const functions may run in several
-/// threads at the same time, each with its own NodeNumbers, in a FrozenModel::Scope.
+/// The features of a graph's nodes and, if resident, the rows of all nodes after every layer but
+/// the last, which updates bring up to date. Does not check its arguments. Const functions may run
+/// in several threads at the same time, each with its own NodeNumbers, in a FrozenModel::Scope.
 class LiveModel {
  public:
   /// features: [num_nodes, F] of the model's feature_dtype(), contiguous, its own.
@@ -48,12 +48,20 @@ class LiveModel {
   template <class Store>
   void run_layer(std::int64_t index, std::span<const std::int32_t> nodes, const at::Tensor& inputs,
                  NodeNumbers& numbers, const Store& store) const;
+  /// The same as one tensor: a row for each node.
+  at::Tensor layer_of(std::int64_t index, std::span<const std::int32_t> nodes,
+                      const at::Tensor& inputs, NodeNumbers& numbers) const;
   at::Tensor layer_of_all(std::int64_t index, const at::Tensor& inputs, NodeNumbers& numbers) const;
-  /// The rows before layer `index`: [num_nodes, width].
+  /// Whether a layer into `nodes` reads `inputs` in place, and not copies of some of its rows.
+  bool reads_in_place(std::int64_t index, std::span<const std::int32_t> nodes,
+                      const at::Tensor& inputs) const;
+  /// The layers after which rows are kept.
+  std::int64_t num_kept() const { return static_cast<std::int64_t>(tables_.size()) - 1; }
+  /// The rows before layer `index`, at most num_kept(): [num_nodes, width].
   at::Tensor inputs_of(std::int64_t index) const;
   void follow(const ChangedEnds& changed);
-  /// Recomputes rows after each layer: of the nodes `touched`, and of those that read rows that
-  /// have changed, at first the features of `changed`.
+  /// Recomputes kept rows after each layer: of the nodes `touched`, and of those that read rows
+  /// that have changed, at first the features of `changed`.
   void refresh(const Nodes& touched, Nodes changed);
   /// Replaces rows; returns the nodes whose bits have changed.
   static Nodes replace_rows(at::Tensor& table, std::span<const std::int32_t> nodes,
@@ -63,7 +71,7 @@ class LiveModel {
   const FrozenModel& model_;
   LiveGraph graph_;
   EdgeRead read_;
-  /// Of at least num_nodes rows: the features and, if resident, the rows after each layer.
+  /// Of at least num_nodes rows: the features and the kept rows.
   std::vector<at::Tensor> tables_;
   NodeNumbers marks_, numbers_;  ///< of updates
   bool is_stale_ = false;        ///< whether an update has failed

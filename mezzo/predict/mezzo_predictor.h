@@ -29,7 +29,7 @@ typedef struct mezzo_predictor mezzo_predictor;
 
 /// The options of a mezzo::Predictor. A NULL pointer to it means { 0, NULL }.
 typedef struct mezzo_predictor_options {
-  int resident;           ///< not 0: keep the rows of all layers in memory
+  int resident;           ///< not 0: keep the rows of all layers but the last in memory
   const char* precision;  ///< "fp32", "bf16" or "fp16"; NULL: that of the training
 } mezzo_predictor_options;
 

@@ -18,9 +18,9 @@ namespace mezzo {
 
 /// Options of Predictor.
 struct PredictorOptions {
-  /// Whether the rows of all nodes after every layer are kept in memory. predict() then copies
-  /// rows, and an update recomputes the rows that it changes. Else each call computes what it
-  /// needs.
+  /// Whether the rows of all nodes after every layer but the last are kept in memory. predict()
+  /// then computes the last layer, and an update recomputes the kept rows that it changes. Else
+  /// each call computes what it needs.
   bool resident = false;
   /// Of the computation, the weights and the kept rows; nullopt: that of the training, or float32
   /// for a model that was not trained here.
@@ -48,9 +48,9 @@ struct SampledNeighbors {
 /// wait for them, and they use libtorch's threads. A call sees all of an update or nothing of it.
 ///
 /// **Memory.** The weights; of N nodes and E edges 16 E bytes, about 80 N, and the edge rows; the
-/// features [N, F] and, if resident, [N, width] for each layer, in the precision's type; for as
-/// many calls as there were at the same time 4 N bytes and a list of nodes. A call holds the edges
-/// that it reads and the rows of two layers.
+/// features [N, F] and, if resident, [N, width] for each layer but the last, in the precision's
+/// type; for as many calls as there were at the same time 4 N bytes and a list of nodes. A call
+/// holds the edges that it reads and the rows of two layers, also an update if resident.
 ///
 /// **Models.** All kinds but kOwn, and SAGEConv's aggregators but kLstm; kSgc only without a graph.
 class MEZZO_API Predictor {
@@ -74,7 +74,7 @@ class MEZZO_API Predictor {
   /// The logits or numbers of all nodes: float32 [N, C]. For models of nodes, as the next two.
   at::Tensor predict() const;
   /// Of some nodes: [n, C]. nodes: integers [n], repeated or not. Computes the nodes within as many
-  /// hops as there are layers; if resident, copies.
+  /// hops as there are layers; if resident, the last layer.
   at::Tensor predict(const at::Tensor& nodes) const;
   /// An estimate from sampled neighbours, uniform without replacement. Equal for equal seeds. With
   /// kAllNeighbors in every layer it is predict(nodes).

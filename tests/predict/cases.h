@@ -54,6 +54,32 @@ inline std::vector<ModelCase> model_cases() {
           model_case("mlp", {.kind = ModelKind::kMlp})};
 }
 
+/// Layers that sum rows before they multiply them, in the precision of the rows.
+inline std::vector<ModelCase> widening_cases() {
+  using nn::ModelKind;
+  std::vector<ModelCase> cases = {
+      model_case("widening gcn", {.kind = ModelKind::kGcn}),
+      model_case("widening gcn with weights", {.kind = ModelKind::kGcn}, 1),
+      model_case("widening sage", {.kind = ModelKind::kSage}),
+      model_case("widening sage with weights", {.kind = ModelKind::kSage, .skip = true}, 1)};
+  for (ModelCase& one : cases) {
+    one.options.hidden_features = kInputs + 2;
+    one.options.out_features = kInputs + 4;
+  }
+  return cases;
+}
+
+/// A model with a head that scores pairs of nodes.
+inline std::vector<ModelCase> head_cases() {
+  nn::ModelOptions of_edges{.kind = nn::ModelKind::kGcn, .target = TaskTarget::kEdge};
+  of_edges.edge_features = kEdgeFeatures;
+  nn::ModelOptions of_links{.kind = nn::ModelKind::kSage, .target = TaskTarget::kLink};
+  std::vector<ModelCase> cases = {model_case("edge", std::move(of_edges)),
+                                  model_case("link", std::move(of_links))};
+  cases.back().options.out_features = 1;
+  return cases;
+}
+
 /// The same cases with a normalization and skip connections.
 inline std::vector<ModelCase> model_cases_with(nn::Normalization normalization) {
   std::vector<ModelCase> cases = model_cases();

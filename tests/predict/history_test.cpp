@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <thread>
 
 #include "predict/cases.h"
@@ -81,6 +83,14 @@ class History {
   test::Draw draw_;
 };
 
+/// Of all nodes, or if the model scores pairs, of pairs of each node and another.
+at::Tensor all_results(const Predictor& predictor, const nn::ModelOptions& options) {
+  if (options.target == TaskTarget::kNode) return predictor.predict();
+  const at::Tensor src = at::arange(predictor.num_nodes()), dst = src.flip(0);
+  if (options.target == TaskTarget::kLink) return predictor.predict_edges(src, dst);
+  return predictor.predict_edges(src, dst, at::ones({src.numel(), options.edge_features}));
+}
+
 void check_history(const test::ModelCase& one, amp::Precision precision, std::uint64_t seed) {
   test::Draw draw(seed);
   const EdgeGraph graph = test::random_edge_graph(draw, 40, 100, one.row_width);
@@ -90,13 +100,19 @@ void check_history(const test::ModelCase& one, amp::Precision precision, std::ui
   History history(graph, {&resident, &plain}, seed);
   for (int change = 1; change <= 24; ++change) {
     history.change();
-    const at::Tensor node = at::tensor({history.random_node()});
-    EXPECT_TRUE(same_bits(resident.predict(node), plain.predict(node)));
+    if (one.options.target == TaskTarget::kNode) {
+      const at::Tensor nodes = at::tensor({history.random_node(), history.graph().num_nodes - 1});
+      EXPECT_TRUE(same_bits(resident.predict(nodes), plain.predict(nodes)));
+      SampledNeighbors sampled{.seed = seed};
+      sampled.fanouts.assign(static_cast<std::size_t>(one.options.num_layers), 2);
+      EXPECT_TRUE(same_bits(resident.predict(nodes, sampled), plain.predict(nodes, sampled)));
+    }
     if (change % 4 != 0) continue;
     EdgeGraph present = history.graph();  // in another order
     std::reverse(present.edges.begin(), present.edges.end());
     const Predictor fresh = present.predictor(model, {.resident = true, .precision = precision});
-    EXPECT_TRUE(same_bits(resident.predict(), fresh.predict())) << "after " << change;
+    EXPECT_TRUE(same_bits(all_results(resident, one.options), all_results(fresh, one.options)))
+        << "after " << change;
     EXPECT_EQ(resident.num_edges(), static_cast<std::int64_t>(present.edges.size()));
     EXPECT_EQ(resident.num_nodes(), present.num_nodes);
     if (testing::Test::HasFailure()) return;
@@ -117,9 +133,45 @@ TEST(PredictorHistory, any_gives_the_bits_of_the_present_graph) {
   }
 }
 
+TEST(PredictorHistory, gives_the_bits_of_the_present_graph_for_any_layers) {
+  std::vector<test::ModelCase> cases = test::widening_cases();
+  for (test::ModelCase& one : test::head_cases()) cases.push_back(std::move(one));
+  for (const nn::ModelKind kind : {nn::ModelKind::kGcn, nn::ModelKind::kGat}) {
+    cases.push_back(test::model_case("one layer", {.kind = kind}));
+    cases.back().options.num_layers = 1;
+  }
+  for (const test::ModelCase& one : cases) {
+    for (const amp::Precision precision : test::kPredictorPrecisions) {
+      SCOPED_TRACE(one.name + ", " + std::string(amp::to_string(precision)));
+      check_history(one, precision, 12);
+    }
+  }
+}
+
+TEST(PredictorHistory, a_node_that_loses_all_its_edges_has_the_bits_of_the_present_graph) {
+  for (const test::ModelCase& one : test::model_cases()) {
+    SCOPED_TRACE(one.name);
+    test::Draw draw(13);
+    EdgeGraph graph = test::random_edge_graph(draw, 30, 60, one.row_width);
+    const nn::Model model = test::random_model(one.options);
+    Predictor predictor = graph.predictor(model, {.resident = true});
+    EdgeGraph gone{.num_nodes = graph.num_nodes, .row_width = graph.row_width};
+    const auto is_of_hub = [](const EdgeGraph::Edge& e) { return e.src == 0 || e.dst == 0; };
+    std::copy_if(graph.edges.begin(), graph.edges.end(), std::back_inserter(gone.edges), is_of_hub);
+    std::erase_if(graph.edges, is_of_hub);
+    ASSERT_GT(gone.edges.size(), 10U);
+    predictor.remove_edges(gone.ids(true), gone.ids(false));
+    const Predictor fresh = graph.predictor(model, {});
+    for (std::int64_t node = 0; node < graph.num_nodes; ++node) {
+      const at::Tensor nodes = at::tensor({node});
+      EXPECT_TRUE(same_bits(predictor.predict(nodes), fresh.predict(nodes))) << node;
+    }
+  }
+}
+
 TEST(PredictorHistory, hub_rows_have_the_bits_of_the_present_graph) {
-  // More edges than one chunk of a row.
-  constexpr std::int64_t kNodes = 40'000;
+  // More edges than one chunk of a row, and nodes of several parts.
+  constexpr std::int64_t kNodes = 70'000;
   for (const nn::ModelKind kind :
        {nn::ModelKind::kGcn, nn::ModelKind::kSage, nn::ModelKind::kGat}) {
     test::ModelCase one = test::model_case("hub", {.kind = kind});
@@ -137,6 +189,7 @@ TEST(PredictorHistory, hub_rows_have_the_bits_of_the_present_graph) {
     const Predictor fresh(model, hub(0), features);
     const at::Tensor nodes = at::tensor({0, 1, 999, 1000});
     EXPECT_TRUE(same_bits(predictor.predict(nodes), fresh.predict(nodes)));
+    EXPECT_TRUE(same_bits(predictor.predict(), fresh.predict()));
   }
 }
 

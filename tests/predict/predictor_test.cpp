@@ -165,8 +165,26 @@ TEST(Predictor, stores_16_bits_in_16_bits) {
   const auto bytes = [&](amp::Precision precision) {
     return graph.predictor(model, {.resident = true, .precision = precision}).memory_bytes();
   };
-  const std::int64_t of_rows = 3000 * (test::kInputs + 2 * test::kHidden + test::kOutputs);
+  const std::int64_t of_rows = 3000 * (test::kInputs + 2 * test::kHidden);
   EXPECT_GE(bytes(amp::Precision::kFloat32) - bytes(amp::Precision::kBFloat16), 2 * of_rows);
+}
+
+TEST(Predictor, keeps_the_rows_of_hidden_layers_alone) {
+  test::ModelCase one = test::model_case("sage", {.kind = nn::ModelKind::kSage});
+  one.options.out_features = 1000;
+  test::Draw draw(1);
+  const test::EdgeGraph graph = test::random_edge_graph(draw, 300, 60, 0);
+  const auto bytes_of_kept = [&](std::int64_t num_layers) {
+    one.options.num_layers = num_layers;
+    const nn::Model model = test::random_model(one.options);
+    return graph.predictor(model, {.resident = true}).memory_bytes() -
+           graph.predictor(model, {}).memory_bytes();
+  };
+  EXPECT_EQ(bytes_of_kept(1), 0);
+  const auto of_hidden = static_cast<std::int64_t>(300 * test::kHidden * sizeof(float));
+  EXPECT_GE(bytes_of_kept(2), of_hidden);
+  EXPECT_GE(bytes_of_kept(3), 2 * of_hidden);
+  EXPECT_LT(bytes_of_kept(3), 3 * of_hidden);  // with scratch of updates
 }
 
 TEST(Predictor, refuses_bad_updates_and_changes_nothing) {
