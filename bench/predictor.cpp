@@ -1,15 +1,18 @@
-// Inference on a changing graph: updates a second beside computing the changed nodes by k hops, the
-// latency and throughput of sampled questions, memory, and with --stress a count of differing bits.
+// Inference on a changing graph: an update of kept rows and the questions after it beside computing
+// the same by k hops without kept rows, the latency and throughput of sampled questions beside
+// PyG's and DGL's, memory, and with --stress a count of differing bits.
 #include "mezzo/predict/predictor.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <iostream>
 #include <mutex>
-#include <optional>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,16 +25,15 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/core/table.h"
-#include "mezzo/graph/transforms/transforms.h"
-#include "mezzo/runtime/memory.h"
 
+#include "bench/cases/predictor_stress.h"
+#include "bench/harness/peer.h"
 #include "bench/harness/program.h"
 
 namespace {
 
 using namespace mezzo::bench;
 using mezzo::Predictor;
-using mezzo::PredictorOptions;
 using mezzo::Topology;
 namespace nn = mezzo::nn;
 namespace amp = mezzo::amp;
@@ -57,26 +59,16 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The bits of float32 numbers: NaN equals itself.
-at::Tensor words(const at::Tensor& numbers) {
-  return numbers.contiguous().view(at::kInt);
+/// CPU time of all threads.
+double cpu_milliseconds_of(const std::function<void()>& work) {
+  const std::clock_t start = std::clock();
+  work();
+  return 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-/// Elements whose bits differ.
-std::int64_t differing(const at::Tensor& a, const at::Tensor& b) {
-  return words(a).ne(words(b)).sum().item<std::int64_t>();
-}
-
-/// R-MAT on a power of two of nodes, scaled to any number of them.
-Topology rmat_of(std::int64_t nodes, std::int64_t edges) {
-  int scale = 1;
-  while ((std::int64_t{1} << scale) < nodes) ++scale;
-  const mezzo::Graph graph = mezzo::rmat_graph(scale, edges);
-  const auto scaled = [&](const at::Tensor& ids) {
-    return at::div(ids.to(at::kLong) * nodes, std::int64_t{1} << scale, "floor");
-  };
-  return Topology::from_coo(scaled(graph.topology().src()), scaled(graph.topology().dst()), nodes,
-                            nodes);
+double median(std::vector<double> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  return numbers[numbers.size() / 2];
 }
 
 nn::Model model_of(nn::ModelKind kind, std::int64_t width, std::int64_t layers) {
@@ -95,50 +87,96 @@ constexpr nn::ModelKind kKinds[] = {nn::ModelKind::kGcn, nn::ModelKind::kSage, n
 
 // ---- updates
 
-/// Removes a batch of random edges, and adds it back.
-void measure_updates(Bench& bench, const Topology& graph, const at::Tensor& features,
-                     std::vector<std::vector<std::string>>& rows) {
+/// CPU times of a Predictor: of updates, and of questions after them.
+struct Times {
+  std::vector<double> update, one, some, changed;
+};
+
+/// The times of batches of random edges, which are removed and added back.
+class Updates {
+ public:
+  Updates(const nn::Model& model, const Topology& graph, const at::Tensor& features,
+          amp::Precision precision)
+      : graph_(graph),
+        resident_(model, graph, features, {.resident = true, .precision = precision}),
+        plain_(model, graph, features, {.precision = precision}) {}
+
+  void run_round() {
+    const at::Tensor some = at::randperm(graph_.num_edges()).narrow(0, 0, batch);
+    const at::Tensor src = graph_.src().index_select(0, some),
+                     dst = graph_.dst().index_select(0, some);
+    update([&](Predictor& predictor) { predictor.remove_edges(src, dst); });
+    update([&](Predictor& predictor) { predictor.add_edges(src, dst); });
+  }
+
+  /// The cells of a row of the table.
+  std::vector<std::string> cells() const {
+    const double update = median(kept_.update), computed = median(computed_.update);
+    const auto bytes = static_cast<double>(resident_.memory_bytes() - plain_.memory_bytes());
+    std::vector<std::string> result = {
+        fmt::format("{:.1f}", update),
+        fmt::format("{:.0f}", 1e3 * static_cast<double>(batch) / update),
+        fmt::format("{:.1f}", bytes / (1 << 20))};
+    for (const auto question : {&Times::one, &Times::some, &Times::changed}) {
+      const double kept = update + median(kept_.*question),
+                   other = computed + median(computed_.*question);
+      result.push_back(fmt::format("{:.1f} / {:.1f}", kept, other));
+      result.push_back(fmt::format("{:.1f}", other / kept));
+    }
+    result.push_back(fmt::format("{:.0f}", median(num_changed_)));
+    return result;
+  }
+
+ private:
+  static constexpr std::int64_t kSome = 100;
+
+  void update(const std::function<void(Predictor&)>& change) {
+    const at::Tensor before = resident_.predict();
+    kept_.update.push_back(cpu_milliseconds_of([&] { change(resident_); }));
+    computed_.update.push_back(cpu_milliseconds_of([&] { change(plain_); }));
+    const at::Tensor differs = float_bits(resident_.predict()).ne(float_bits(before)).any(1);
+    const at::Tensor changed = differs.nonzero().squeeze(1);
+    num_changed_.push_back(static_cast<double>(changed.numel()));
+    const at::Tensor any = at::randint(graph_.num_src(), {kSome}, at::kLong);
+    ask(&Times::one, any.narrow(0, 0, 1));
+    ask(&Times::some, any);
+    ask(&Times::changed, changed);
+  }
+
+  void ask(std::vector<double> Times::*times, const at::Tensor& nodes) {
+    at::Tensor kept, computed;
+    (kept_.*times).push_back(cpu_milliseconds_of([&] { kept = resident_.predict(nodes); }));
+    (computed_.*times).push_back(cpu_milliseconds_of([&] { computed = plain_.predict(nodes); }));
+    if (differing(kept, computed) > 0)
+      mezzo::detail::raise<mezzo::LogicError>("predictor: the bits of an update differ");
+  }
+
+  const Topology& graph_;
+  Predictor resident_, plain_;
+  Times kept_, computed_;
+  std::vector<double> num_changed_;
+};
+
+void measure_updates(Bench& bench, const Topology& graph, const at::Tensor& features) {
+  std::vector<std::vector<std::string>> rows = {
+      {"updates of", "precision", fmt::format("CPU ms for {} edges", batch), "updates/s",
+       "kept rows MiB", "and 1 node: kept / k hops", "times", "100 nodes", "times", "changed nodes",
+       "times", "changed"}};
   for (const nn::ModelKind kind : kKinds) {
+    if (nn::to_string(kind).find(bench.work) == std::string_view::npos) continue;
+    const nn::Model model = model_of(kind, features.size(1), num_layers);
     for (const amp::Precision precision : bench.arguments.precisions) {
-      if (interrupted()) return;
-      const nn::Model model = model_of(kind, features.size(1), num_layers);
-      Predictor resident(model, graph, features, {.resident = true, .precision = precision});
-      Predictor plain(model, graph, features, {.precision = precision});
-      std::vector<double> update_times, hop_times;
-      std::int64_t changed = 0;
-      for (std::int64_t round = 0; round < bench.arguments.rounds; ++round) {
-        const at::Tensor some = at::randperm(graph.num_edges()).narrow(0, 0, batch);
-        const at::Tensor src = graph.src().index_select(0, some),
-                         dst = graph.dst().index_select(0, some);
-        const at::Tensor before = resident.predict();
-        update_times.push_back(seconds_of([&] { resident.remove_edges(src, dst); }));
-        plain.remove_edges(src, dst);
-        const at::Tensor after = resident.predict();
-        const at::Tensor nodes = words(after).ne(words(before)).any(1).nonzero().squeeze(1);
-        at::Tensor expected;
-        hop_times.push_back(seconds_of([&] { expected = plain.predict(nodes); }));
-        if (differing(expected, after.index_select(0, nodes)) > 0)
-          mezzo::detail::raise<mezzo::LogicError>("predictor: the bits of an update differ");
-        changed += nodes.numel();
-        update_times.push_back(seconds_of([&] { resident.add_edges(src, dst); }));
-        plain.add_edges(src, dst);
+      Updates updates(model, graph, features, precision);
+      for (std::int64_t i = 0; i < bench.arguments.rounds; ++i) {
+        if (interrupted()) return;
+        updates.run_round();
       }
-      const auto median = [](std::vector<double> times) {
-        std::nth_element(times.begin(),
-                         times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
-                         times.end());
-        return times[times.size() / 2];
-      };
-      const double update = median(update_times), hops = median(hop_times);
-      const auto bytes = static_cast<double>(resident.memory_bytes() - plain.memory_bytes());
-      rows.push_back({std::string(nn::to_string(kind)), std::string(amp::to_string(precision)),
-                      fmt::format("{:.1f}", update * 1e3),
-                      fmt::format("{:.0f}", static_cast<double>(batch) / update),
-                      fmt::format("{:.0f}", static_cast<double>(changed / bench.arguments.rounds)),
-                      fmt::format("{:.1f}", hops * 1e3), fmt::format("{:.2f}", hops / update),
-                      fmt::format("{:.1f}", bytes / (1 << 20))});
+      rows.push_back({std::string(nn::to_string(kind)), std::string(amp::to_string(precision))});
+      const std::vector<std::string> cells = updates.cells();
+      rows.back().insert(rows.back().end(), cells.begin(), cells.end());
     }
   }
+  std::cout << mezzo::format_table(rows, 2) << std::flush;
 }
 
 // ---- questions
@@ -158,9 +196,31 @@ std::vector<double> question_times(const Predictor& predictor, const at::Tensor&
   return times;
 }
 
+/// The row of another library, by bench/peers/one_node.py.
+std::vector<std::string> peer_row(const char* python, const std::string& library,
+                                  const Topology& graph, std::int64_t width) {
+  std::vector<std::string> words = {MEZZO_BENCH_PEERS "/one_node.py", library};
+  for (const std::int64_t number : {graph.num_src(), graph.num_edges(), width, num_questions}) {
+    words.push_back(std::to_string(number));
+  }
+  const at::Tensor ends = at::cat({graph.src(), graph.dst()}).to(at::kLong);
+  Peer peer(python, words, ends.const_data_ptr(), ends.nbytes());
+  if (peer.version().empty()) return {library, fmt::format("{} cannot run it", python)};
+  std::istringstream answer(peer.ask("ask"));
+  double middle = 0, late = 0;
+  answer >> middle >> late;
+  return {peer.version(), "fp32", "1", fmt::format("{:.3f}", middle), fmt::format("{:.3f}", late)};
+}
+
 void measure_questions(Bench& bench, const Topology& graph, const at::Tensor& features) {
   std::vector<std::vector<std::string>> rows = {
-      {"question", "precision", "threads", "p50 ms", "p99 ms", "questions/s"}};
+      {"sage [15, 10], one node", "precision", "threads", "p50 ms", "p99 ms", "questions/s"}};
+  if (num_questions == 0) return;
+  if (const char* const python = std::getenv("MEZZO_PYTHON")) {
+    for (const char* library : {"pyg", "dgl"}) {
+      rows.push_back(peer_row(python, library, graph, features.size(1)));
+    }
+  }
   const nn::Model model = model_of(nn::ModelKind::kSage, features.size(1), 2);
   for (const amp::Precision precision : bench.arguments.precisions) {
     const Predictor predictor(model, graph, features, {.precision = precision});
@@ -181,9 +241,8 @@ void measure_questions(Bench& bench, const Topology& graph, const at::Tensor& fe
         for (std::thread& asker : askers) asker.join();
       });
       std::sort(times.begin(), times.end());
-      if (times.empty()) continue;
-      rows.push_back({"sage [15, 10], one node", std::string(amp::to_string(precision)),
-                      std::to_string(threads), fmt::format("{:.3f}", times[times.size() / 2]),
+      rows.push_back({"mezzo", std::string(amp::to_string(precision)), std::to_string(threads),
+                      fmt::format("{:.3f}", times[times.size() / 2]),
                       fmt::format("{:.3f}", times[times.size() * 99 / 100]),
                       fmt::format("{:.0f}", static_cast<double>(times.size()) / seconds)});
     }
@@ -193,108 +252,13 @@ void measure_questions(Bench& bench, const Topology& graph, const at::Tensor& fe
 
 // ---- stress
 
-/// Counts elements whose bits differ from a full pass of a new Predictor.
-class Stress {
- public:
-  Stress(nn::Model model, amp::Precision precision)
-      : model_(std::move(model)), options_{.resident = true, .precision = precision} {
-    const Topology graph = rmat_of(kNodes, kEdges);
-    src_ = graph.src().to(at::kLong);
-    dst_ = graph.dst().to(at::kLong);
-    features_ = at::randn({kNodes, model_->options.in_features});
-    resident_.emplace(made());
-    plain_.emplace(model_, topology(), features_, PredictorOptions{.precision = precision});
-  }
-
-  /// Returns the number of differing elements.
-  std::int64_t run(std::int64_t steps) {
-    std::int64_t faults = 0;
-    for (std::int64_t step = 0; step < steps && !interrupted();) {
-      for (int i = 0; i < kUpdates; ++i) update();
-      const at::Tensor expected = made().predict();
-      faults += differing(resident_->predict(), expected) + differing(plain_->predict(), expected);
-      step += kUpdates + 3;
-      const std::int64_t questions = std::min<std::int64_t>(steps - step, kQuestions);
-      std::atomic<std::int64_t> of_questions = 0;
-      std::vector<std::thread> askers;
-      for (int i = 0; i < 2; ++i) {
-        const std::uint64_t seed = next_++;
-        askers.emplace_back([&, seed] { of_questions += ask(expected, questions / 2, seed); });
-      }
-      for (std::thread& asker : askers) asker.join();
-      faults += of_questions;
-      step += std::max<std::int64_t>(questions, 1);
-    }
-    return faults;
-  }
-
- private:
-  static constexpr std::int64_t kNodes = 300, kEdges = 1500, kUpdates = 8, kQuestions = 240;
-
-  Topology topology() const { return Topology::from_coo(src_, dst_, kNodes, kNodes); }
-  Predictor made() const { return Predictor(model_, topology(), features_, options_); }
-  std::int64_t below(std::int64_t bound) {
-    return static_cast<std::int64_t>(
-        mezzo::random_below(static_cast<std::uint64_t>(bound), 1, 0, next_++));
-  }
-
-  void update() {
-    const std::int64_t count = 1 + below(20);
-    if (below(5) == 0) {
-      const at::Tensor nodes = at::randperm(kNodes).narrow(0, 0, count);
-      const at::Tensor rows = at::randn({count, features_.size(1)});
-      features_ = features_.index_copy(0, nodes, rows);
-      resident_->set_features(nodes, rows);
-      plain_->set_features(nodes, rows);
-    } else if (src_.numel() > kEdges) {
-      const at::Tensor order = at::randperm(src_.numel());
-      const at::Tensor gone = order.narrow(0, 0, count),
-                       left = order.narrow(0, count, src_.numel() - count);
-      const at::Tensor src = src_.index_select(0, gone), dst = dst_.index_select(0, gone);
-      resident_->remove_edges(src, dst);
-      plain_->remove_edges(src, dst);
-      src_ = src_.index_select(0, left);
-      dst_ = dst_.index_select(0, left);
-    } else {
-      const at::Tensor src = at::randint(kNodes, {count}, at::kLong),
-                       dst = at::randint(kNodes, {count}, at::kLong);
-      resident_->add_edges(src, dst);
-      plain_->add_edges(src, dst);
-      src_ = at::cat({src_, src});
-      dst_ = at::cat({dst_, dst});
-    }
-  }
-
-  /// Half of the questions are for one node, the others for up to 32.
-  std::int64_t ask(const at::Tensor& expected, std::int64_t questions, std::uint64_t seed) const {
-    std::int64_t faults = 0;
-    for (std::int64_t i = 0; i < questions; ++i) {
-      const std::uint64_t bits = mezzo::random_bits(seed, 1, static_cast<std::uint64_t>(i));
-      const std::int64_t count = bits % 2 == 0 ? 1 : 1 + static_cast<std::int64_t>(bits / 2 % 32);
-      at::Tensor nodes = at::empty({count}, at::kLong);
-      for (std::int64_t j = 0; j < count; ++j) {
-        nodes.mutable_data_ptr<std::int64_t>()[j] = static_cast<std::int64_t>(
-            mezzo::random_below(kNodes, seed, 2, static_cast<std::uint64_t>(64 * i + j)));
-      }
-      const Predictor& asked = bits / 128 % 4 == 0 ? *resident_ : *plain_;
-      faults += differing(asked.predict(nodes), expected.index_select(0, nodes));
-    }
-    return faults;
-  }
-
-  nn::Model model_;
-  PredictorOptions options_;
-  at::Tensor src_, dst_, features_;
-  std::optional<Predictor> resident_, plain_;
-  std::uint64_t next_ = 0;
-};
-
 void run_stress(Bench& bench, std::int64_t width) {
   std::vector<std::vector<std::string>> rows = {
       {"model", "precision", "questions and updates", "differing elements"}};
   for (const nn::ModelKind kind : kKinds) {
     for (const amp::Precision precision : bench.arguments.precisions) {
-      const std::int64_t faults = Stress(model_of(kind, width, num_layers), precision).run(stress);
+      const std::int64_t faults =
+          stress_predictor(model_of(kind, width, num_layers), precision, stress);
       rows.push_back({std::string(nn::to_string(kind)), std::string(amp::to_string(precision)),
                       std::to_string(stress), std::to_string(faults)});
       if (faults > 0)
@@ -315,11 +279,7 @@ void run(Bench& bench) {
   const Topology graph = rmat_of(num_nodes, num_edges);
   const at::Tensor features = at::randn({num_nodes, width});
   measure_questions(bench, graph, features);
-  std::vector<std::vector<std::string>> rows = {
-      {"updates of", "precision", fmt::format("ms for {} edges", batch), "updates/s",
-       "changed nodes", "k hops ms", "times", "kept rows MiB"}};
-  measure_updates(bench, graph, features, rows);
-  std::cout << mezzo::format_table(rows, 2) << std::flush;
+  measure_updates(bench, graph, features);
 }
 
 }  // namespace
