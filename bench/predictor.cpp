@@ -121,7 +121,7 @@ class Updates {
       const double kept = update + median(kept_.*question),
                    other = computed + median(computed_.*question);
       result.push_back(fmt::format("{:.1f} / {:.1f}", kept, other));
-      result.push_back(fmt::format("{:.1f}", other / kept));
+      result.push_back(fmt::format("{:.2f}", other / kept));
     }
     result.push_back(fmt::format("{:.0f}", median(num_changed_)));
     return result;
@@ -196,7 +196,7 @@ std::vector<double> question_times(const Predictor& predictor, const at::Tensor&
   return times;
 }
 
-/// The row of another library, by bench/peers/one_node.py.
+/// The row of another library, by bench/peers/one_node.py: CPU times, at most those of a clock.
 std::vector<std::string> peer_row(const char* python, const std::string& library,
                                   const Topology& graph, std::int64_t width) {
   std::vector<std::string> words = {MEZZO_BENCH_PEERS "/one_node.py", library};

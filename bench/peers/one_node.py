@@ -6,9 +6,9 @@ usage: one_node.py LIBRARY NODES EDGES WIDTH QUESTIONS
 
 LIBRARY: pyg or dgl. Reads the sources and the destinations of the edges (int64) from standard input,
 then lines. The first line says what runs; each other line is answered with the median and the 99th
-percentile of the milliseconds from a node's id to its result. DGL draws with NeighborSampler, PyG with
-NeighborLoader. That needs pyg-lib or torch-sparse; without them the time is that of PyG's layers
-alone, on subgraphs drawn before it starts: less than PyG would take.
+percentile of the milliseconds of CPU time from a node's id to its result. DGL draws with
+NeighborSampler, PyG with NeighborLoader. That needs pyg-lib or torch-sparse; without them the time is
+that of PyG's layers alone, on subgraphs drawn before it starts: less than PyG would take.
 """
 import os
 import sys
@@ -104,11 +104,11 @@ def main():
         print(version, flush=True)
         for _ in sys.stdin.buffer:
             times, asked = [], dst[torch.randint(count, (questions,))]
-            start = time.perf_counter()
+            start = time.process_time()
             for result in ask(asked):
                 if result is not None:
-                    times.append(1e3 * (time.perf_counter() - start))
-                start = time.perf_counter()
+                    times.append(1e3 * (time.process_time() - start))
+                start = time.process_time()
             times.sort()
             print(times[len(times) // 2], times[len(times) * 99 // 100], flush=True)
 
