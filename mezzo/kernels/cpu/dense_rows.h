@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "mezzo/kernels/cpu/access.h"
 #include "mezzo/kernels/cpu/dense_panels.h"
@@ -49,25 +50,22 @@ class RowFetcher {
   std::int64_t done_ = 0, fetched_ = 0;
 };
 
-/// The numbers of a tile: row i at depth k is numbers[i * kRowStep + k * depth_step]. Because the
-/// step is constant, the compiler keeps one pointer instead of one per row.
-template <std::int64_t kRowStep>
+/// The numbers of a tile: row i at depth k is numbers[i * row_step + k * depth_step].
 struct TileNumbers {
   const float* numbers;
-  std::int64_t depth_step;
+  std::int64_t row_step, depth_step;
 };
-/// Converted rows, and rows of the transposed factor.
-using FloatRows = TileNumbers<kDenseSlice>;
-using FloatColumns = TileNumbers<1>;
 
 /// Multiplies kTileRows rows by a panel. Calls store(i, j, sum, count) for vector j of row i, for
 /// the first `rows` rows and `columns` columns; the first `count` numbers of a vector are valid.
-template <class V, int kVectors, std::int64_t kRowStep, class Store>
-[[gnu::always_inline]] inline void multiply_tile(const TileNumbers<kRowStep>& tile,
-                                                 const float* panel, std::int64_t depth,
-                                                 std::int64_t rows, std::int64_t columns,
-                                                 const Store& store) {
+template <class V, int kVectors, class Store>
+[[gnu::always_inline]] inline void multiply_tile(const TileNumbers& tile, const float* panel,
+                                                 std::int64_t depth, std::int64_t rows,
+                                                 std::int64_t columns, const Store& store) {
   constexpr std::int64_t kWidth = kVectors * V::width;
+  constexpr int kRowsOfPointer = 3;  // an address adds once or twice the step: registers suffice
+  constexpr int kPointers = kTileRows<V> / kRowsOfPointer;
+  static_assert(kTileRows<V> % kRowsOfPointer == 0);
   V sum[kTileRows<V>][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kTileRows<V>; ++i) {
@@ -75,8 +73,12 @@ template <class V, int kVectors, std::int64_t kRowStep, class Store>
     for (int j = 0; j < kVectors; ++j) sum[i][j] = V::zero();
   }
   static_assert(kTilesFit<V>);
-  const float* numbers = tile.numbers;
-  for (std::int64_t k = 0; k < depth; ++k, numbers += tile.depth_step) {
+  const float* pointers[kPointers];
+#pragma GCC unroll 8
+  for (int p = 0; p < kPointers; ++p) {
+    pointers[p] = tile.numbers + p * kRowsOfPointer * tile.row_step;
+  }
+  for (std::int64_t k = 0; k < depth; ++k) {
     V factor[kVectors];
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
@@ -84,10 +86,13 @@ template <class V, int kVectors, std::int64_t kRowStep, class Store>
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kTileRows<V>; ++i) {
-      const V number = V::set(numbers[i * kRowStep]);
+      const float* row = pointers[i / kRowsOfPointer];
+      const V number = V::set(row[i % kRowsOfPointer * tile.row_step]);
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) sum[i][j] = V::fma(number, factor[j], sum[i][j]);
     }
+#pragma GCC unroll 8
+    for (int p = 0; p < kPointers; ++p) pointers[p] += tile.depth_step;
   }
   if (rows == kTileRows<V> && columns == kWidth) {
 #pragma GCC unroll 16
@@ -118,9 +123,9 @@ struct TileSums {
 };
 
 /// to = the tile's product, or with `add` to += the tile's product.
-template <class V, int kVectors, std::int64_t kRowStep>
-[[gnu::noinline]] void add_tile(const TileNumbers<kRowStep>& tile, const float* panel,
-                                std::int64_t depth, bool add, const TileSums& to) {
+template <class V, int kVectors>
+[[gnu::noinline]] void add_tile(const TileNumbers& tile, const float* panel, std::int64_t depth,
+                                bool add, const TileSums& to) {
   if (add) {
     for (std::int64_t i = 0; i < to.rows; ++i) {
       prefetch(to.data + i * to.stride, to.columns * static_cast<std::int64_t>(sizeof(float)));
@@ -148,7 +153,7 @@ struct TileOut {
 };
 
 template <class V, class T, int kVectors>
-[[gnu::noinline]] void finish_tile(const FloatRows& tile, const float* panel, std::int64_t depth,
+[[gnu::noinline]] void finish_tile(const TileNumbers& tile, const float* panel, std::int64_t depth,
                                    const TileOut<T>& to) {
   const auto store = [to](std::int64_t i, std::int64_t j, V sum, std::int64_t count) {
     const std::int64_t first = j * V::width;
@@ -194,16 +199,33 @@ class RowsProduct {
     }
   }
 
-  /// Pads the last tile with rows of zeros.
+  /// The rows of a block that tiles read where they are: float32 in whole tiles, and so close to
+  /// each other that those of a tile do not evict each other from the first cache.
+  std::int64_t rows_in_place(std::int64_t row) const {
+    const bool in_place = std::is_same_v<T, Float32> && a_.x.stride <= kDenseSlice;
+    return in_place ? rows_from(row) / kTileRows<V> * kTileRows<V> : 0;
+  }
+
+  /// Copies the other rows and pads the last tile with rows of zeros.
   void widen_slice(std::int64_t row, std::int64_t s) const {
     const std::int64_t length = slice_length(s), rows = rows_from(row);
-    for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t r = rows_in_place(row); r < rows; ++r) {
       widen_row<V, T>(x_ + (row + r) * a_.x.stride + slice_begin(s), length, length,
                       a_.scratch + r * kDenseSlice);
     }
     for (std::int64_t r = rows; r % kTileRows<V> != 0; ++r) {
       for (std::int64_t i = 0; i < length; ++i) a_.scratch[r * kDenseSlice + i] = 0;
     }
+  }
+
+  /// The numbers of a slice from row `r` of a block on.
+  TileNumbers tile_at(std::int64_t row, std::int64_t r, std::int64_t s) const {
+    if constexpr (std::is_same_v<T, Float32>) {
+      if (r < rows_in_place(row)) {
+        return {x_ + (row + r) * a_.x.stride + slice_begin(s), a_.x.stride, 1};
+      }
+    }
+    return {a_.scratch + r * kDenseSlice, kDenseSlice, 1};
   }
 
   /// What is read next: the next slice of these rows, or the first slice of the next rows. (Further
@@ -229,7 +251,7 @@ class RowsProduct {
       const float* slice = panel + slice_begin(s) * kVectors * V::width;
       for (std::int64_t r = 0; r < rows; r += kTileRows<V>) {
         fetcher.step();
-        const FloatRows tile{a_.scratch + r * kDenseSlice, 1};
+        const TileNumbers tile = tile_at(row, r, s);
         const std::int64_t tile_rows = smaller(kTileRows<V>, rows - r);
         float* sum = sums + r * stride + c;
         if (last) {
@@ -314,8 +336,7 @@ class TransposedProduct {
       const float* panel = panels_ + c * b.rows;
       for (std::int64_t h = 0; h < heights; h += kTileRows<V>) {
         fetcher.step();
-        add_tile<V, kVectors>(FloatColumns{p_.scratch + h, padded_}, panel, b.rows,
-                              row > 0 || p_.add,
+        add_tile<V, kVectors>({p_.scratch + h, 1, padded_}, panel, b.rows, row > 0 || p_.add,
                               {p_.sum + h * p_.sum_stride + first + c, p_.sum_stride,
                                smaller(kTileRows<V>, heights - h), count});
       }
