@@ -1,6 +1,9 @@
 // The MLP on edges on the CPU, one block of edges at a time. Nothing of a block is kept: its
 // backward computes it again, which is cheaper than to write and read it.
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -31,6 +34,22 @@ struct Block {
 template <class Args>
 void run(const Args& args) {
   kernels::cpu_backend().run(args);
+}
+
+/// `sums` rounded to `type`. 16-bit numbers are written over the sums, because the backward has its
+/// peak of memory here. On one thread: each number is read before another one is written there.
+at::Tensor rounded_in_place(const at::Tensor& sums, at::ScalarType type) {
+  if (sums.scalar_type() == type) return sums;
+  const at::Tensor rounded = at::empty({0}, sums.options().dtype(type));
+  const auto* from = sums.const_data_ptr<float>();
+  auto* to = static_cast<std::uint16_t*>(sums.mutable_data_ptr());
+  std::array<std::uint16_t, 1024> some;
+  for (std::int64_t i = 0; i < sums.numel(); i += std::ssize(some)) {
+    const std::int64_t count = std::min(std::ssize(some), sums.numel() - i);
+    kernels::cpu_backend().narrow(dtype_of("edge_mlp", type), from + i, some.data(), count);
+    std::copy_n(some.begin(), count, to + i);
+  }
+  return rounded.set_(sums.storage(), 0, sums.sizes(), sums.strides());
 }
 
 /// Rows of a tensor [count, length] or, if undefined, zeros.
@@ -218,8 +237,8 @@ class EdgeBlocks {
     const auto present = [&](const OptionalTensor& parameter, const PartialSums& sums) {
       return parameter ? sums.total(type_) : at::Tensor();
     };
-    return {src.to(type_),
-            dst.to(type_),
+    return {rounded_in_place(src, type_),
+            rounded_in_place(dst, type_),
             edge_grad.tensor(),
             weight.total(type_),
             present(in.hidden_weight, hidden_weight),

@@ -223,6 +223,25 @@ TEST(InteractionBlock, keeps_nothing_and_allocates_one_row_an_edge_and_pass) {
             1.4);  // the gradient of e, a chunk of 1/6
 }
 
+TEST(InteractionBlock, rounds_sums_of_nodes_without_more_memory) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << "the composed form keeps rows of edges";
+  const Case one = {random_topology(200'000, 200'000, 50'000, 44),
+                    {.node_features = 32, .edge_features = 32}};
+  InteractionBlock layer = make(one.options, at::kBFloat16);
+  const Rows in = one.rows(at::kBFloat16, 45), grads = one.rows(at::kBFloat16, 47);
+  const at::Tensor h = leaf(in[0]), e = leaf(in[1]);
+  (void)one.g.src();
+  const std::int64_t before = current_memory_bytes(test_device());
+  const auto [new_h, new_e] = layer(one.g, h, e);
+  reset_peak_memory(test_device());
+  torch::autograd::backward({new_h, new_e}, {grads[0], grads[1]});
+  // In rows of nodes: the new rows, the two parts of the products, the gradients of the received
+  // sums and of h, and two sums in float32. Half of one is for a chunk and the threads' blocks.
+  const double nodes = static_cast<double>(h.nbytes()) * (1 + 2 + 2 + 2 * 2 + 0.5);
+  const double edges = static_cast<double>(e.nbytes()) * 2;  // the new rows, the gradient
+  EXPECT_LT(static_cast<double>(peak_memory_bytes(test_device()) - before), nodes + edges);
+}
+
 TEST(InteractionBlock, runs_without_edges_and_without_nodes) {
   for (const std::int64_t num_nodes : {0, 5}) {
     const Case one = {topology_of({}, {}, num_nodes, num_nodes),
