@@ -1,7 +1,6 @@
 #include "mezzo/predict/frozen_model.h"
 
 #include <algorithm>
-#include <mutex>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -9,7 +8,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/nn/modules/linear.h>
 
 #include "mezzo/core/error.h"
@@ -49,18 +48,14 @@ void check_model(const nn::Model& model) {
   }
 }
 
-/// Draws initial weights, and leaves libtorch's generator as it was.
-std::shared_ptr<nn::ModelImpl> new_model(const nn::ModelOptions& options) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  at::Tensor state;
-  {
-    const std::lock_guard lock(generator.mutex());
-    state = generator.get_state();
-  }
-  auto model = std::make_shared<nn::ModelImpl>(options);
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-  return model;
+/// Its parameters and buffers have no values: the guard makes libtorch's functions that would fill
+/// them those of the device meta, which compute shapes alone. So nothing is drawn from the global
+/// generator, from which other threads may draw.
+std::shared_ptr<nn::ModelImpl> uninitialized_model(const nn::ModelOptions& options) {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  const c10::impl::ForceDispatchKeyGuard fill_nothing(
+      keys.included_ | c10::DispatchKeySet(c10::DispatchKey::Meta), keys.excluded_);
+  return std::make_shared<nn::ModelImpl>(options);
 }
 
 void copy_values(const nn::ModelImpl& from, nn::ModelImpl& to) {
@@ -104,7 +99,7 @@ FrozenModel::FrozenModel(const nn::Model& model, amp::Precision precision)
   nn::ModelOptions options = model->options;
   options.allow_zero_in_degree = true;  // a node may lose its last edge
   options.activation = in_whole_vectors(options.activation);
-  model_ = new_model(options);
+  model_ = uninitialized_model(options);
   copy_values(*model, *model_);
   if (const auto type = low_type()) store_weights_in(*type, *model_);
   model_->eval();

@@ -1,5 +1,6 @@
 #include "mezzo/predict/predictor.h"
 
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -132,17 +133,45 @@ TEST(Predictor, keeps_the_weights_and_features_that_it_was_made_from) {
   test::Draw draw(1);
   const test::EdgeGraph graph = test::random_edge_graph(draw, 20, 60, 0);
   nn::Model model = test::random_model(one.options);
-  torch::manual_seed(3);
-  const at::Tensor next = at::rand({3});
-  torch::manual_seed(3);
   const Predictor predictor = graph.predictor(model, {});
-  EXPECT_TRUE(same_bits(at::rand({3}), next)) << "drew from libtorch's generator";
   const at::Tensor before = predictor.predict();
   const at::NoGradGuard no_grad;
   for (at::Tensor& parameter : model->parameters()) parameter.zero_();
   at::Tensor(graph.features).zero_();
   EXPECT_TRUE(same_bits(predictor.predict(), before));
   EXPECT_FALSE(before.requires_grad());
+}
+
+TEST(Predictor, leaves_the_random_numbers_of_other_threads) {
+  std::vector<test::ModelCase> cases = test::model_cases_with(nn::Normalization::kBatch);
+  cases.push_back(test::model_case(
+      "links",
+      {.kind = nn::ModelKind::kSage, .target = TaskTarget::kLink, .decoder = nn::Decoder::kMlp}));
+  for (const test::ModelCase& one : cases) {
+    SCOPED_TRACE(one.name);
+    test::Draw draw(1);
+    const test::EdgeGraph graph = test::random_edge_graph(draw, 20, 60, one.row_width);
+    const nn::Model model = test::random_model(one.options);
+    const auto draw_much = [] {
+      std::vector<at::Tensor> draws;
+      for (int i = 0; i < 5000; ++i) draws.push_back(at::rand({3}));
+      return at::stack(draws);
+    };
+    torch::manual_seed(3);
+    const at::Tensor expected = draw_much();
+    torch::manual_seed(3);
+    std::atomic<bool> is_drawing = true;
+    at::Tensor drawn;
+    std::thread drawer([&] {
+      drawn = draw_much();
+      is_drawing = false;
+    });
+    do {
+      const Predictor predictor = graph.predictor(model, {});
+    } while (is_drawing);
+    drawer.join();
+    EXPECT_TRUE(same_bits(drawn, expected));
+  }
 }
 
 TEST(Predictor, leaves_the_threads_of_the_caller) {
