@@ -1,10 +1,9 @@
 // Inference on a changing graph: an update of kept rows and the questions after it beside computing
 // the same by k hops without kept rows, the latency and throughput of sampled questions beside
-// PyG's and DGL's, memory, and with --stress a count of differing bits.
+// PyG's and DGL's, and memory. With --stress and --stream: counts of differing bits.
 #include "mezzo/predict/predictor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <functional>
@@ -14,19 +13,17 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <CLI/App.hpp>
 #include <fmt/format.h>
-#include <torch/utils.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
 #include "mezzo/core/table.h"
 
-#include "bench/cases/predictor_stress.h"
+#include "bench/cases/predictors.h"
 #include "bench/harness/peer.h"
 #include "bench/harness/program.h"
 
@@ -40,6 +37,7 @@ namespace amp = mezzo::amp;
 
 std::int64_t num_nodes = 169'343, num_edges = 1'200'000, batch = 1000, num_layers = 3,
              num_questions = 2000, stress = 0;
+std::string stream;
 
 void add_options(CLI::App& app) {
   const auto add = [&app](const char* name, std::int64_t& value, const char* help) {
@@ -51,12 +49,7 @@ void add_options(CLI::App& app) {
   add("--layers", num_layers, "Layers of the models whose rows are kept");
   add("--questions", num_questions, "Questions for one node");
   add("--stress", stress, "Instead: random questions and updates for each model and precision");
-}
-
-double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  app.add_option("--stream", stream, "Instead: the changes of a file of tools/make_stream");
 }
 
 /// CPU time of all threads.
@@ -70,20 +63,6 @@ double median(std::vector<double> numbers) {
   std::sort(numbers.begin(), numbers.end());
   return numbers[numbers.size() / 2];
 }
-
-nn::Model model_of(nn::ModelKind kind, std::int64_t width, std::int64_t layers) {
-  torch::manual_seed(0);
-  const std::int64_t heads = kind == nn::ModelKind::kGat ? 4 : 1;
-  return nn::Model(nn::ModelOptions{.kind = kind,
-                                    .in_features = width,
-                                    .hidden_features = std::max<std::int64_t>(1, width / heads),
-                                    .out_features = width,
-                                    .num_layers = layers,
-                                    .num_heads = heads});
-}
-
-constexpr nn::ModelKind kKinds[] = {nn::ModelKind::kGcn, nn::ModelKind::kSage, nn::ModelKind::kGat,
-                                    nn::ModelKind::kGin};
 
 // ---- updates
 
@@ -134,7 +113,7 @@ class Updates {
     const at::Tensor before = resident_.predict();
     kept_.update.push_back(cpu_milliseconds_of([&] { change(resident_); }));
     computed_.update.push_back(cpu_milliseconds_of([&] { change(plain_); }));
-    const at::Tensor differs = float_bits(resident_.predict()).ne(float_bits(before)).any(1);
+    const at::Tensor differs = words(resident_.predict()).ne(words(before)).any(1);
     const at::Tensor changed = differs.nonzero().squeeze(1);
     num_changed_.push_back(static_cast<double>(changed.numel()));
     const at::Tensor any = at::randint(graph_.num_src(), {kSome}, at::kLong);
@@ -147,7 +126,7 @@ class Updates {
     at::Tensor kept, computed;
     (kept_.*times).push_back(cpu_milliseconds_of([&] { kept = resident_.predict(nodes); }));
     (computed_.*times).push_back(cpu_milliseconds_of([&] { computed = plain_.predict(nodes); }));
-    if (differing(kept, computed) > 0)
+    if (differing_elements(kept, computed) > 0)
       mezzo::detail::raise<mezzo::LogicError>("predictor: the bits of an update differ");
   }
 
@@ -162,9 +141,9 @@ void measure_updates(Bench& bench, const Topology& graph, const at::Tensor& feat
       {"updates of", "precision", fmt::format("CPU ms for {} edges", batch), "updates/s",
        "kept rows MiB", "and 1 node: kept / k hops", "times", "100 nodes", "times", "changed nodes",
        "times", "changed"}};
-  for (const nn::ModelKind kind : kKinds) {
+  for (const nn::ModelKind kind : kPredictorKinds) {
     if (nn::to_string(kind).find(bench.work) == std::string_view::npos) continue;
-    const nn::Model model = model_of(kind, features.size(1), num_layers);
+    const nn::Model model = predictor_model(kind, features.size(1), num_layers);
     for (const amp::Precision precision : bench.arguments.precisions) {
       Updates updates(model, graph, features, precision);
       for (std::int64_t i = 0; i < bench.arguments.rounds; ++i) {
@@ -199,12 +178,12 @@ std::vector<double> question_times(const Predictor& predictor, const at::Tensor&
 /// The row of another library, by bench/peers/one_node.py: CPU times, at most those of a clock.
 std::vector<std::string> peer_row(const char* python, const std::string& library,
                                   const Topology& graph, std::int64_t width) {
-  std::vector<std::string> words = {MEZZO_BENCH_PEERS "/one_node.py", library};
+  std::vector<std::string> command = {MEZZO_BENCH_PEERS "/one_node.py", library};
   for (const std::int64_t number : {graph.num_src(), graph.num_edges(), width, num_questions}) {
-    words.push_back(std::to_string(number));
+    command.push_back(std::to_string(number));
   }
   const at::Tensor ends = at::cat({graph.src(), graph.dst()}).to(at::kLong);
-  Peer peer(python, words, ends.const_data_ptr(), ends.nbytes());
+  Peer peer(python, command, ends.const_data_ptr(), ends.nbytes());
   if (peer.version().empty()) return {library, fmt::format("{} cannot run it", python)};
   std::istringstream answer(peer.ask("ask"));
   double middle = 0, late = 0;
@@ -221,7 +200,7 @@ void measure_questions(Bench& bench, const Topology& graph, const at::Tensor& fe
       rows.push_back(peer_row(python, library, graph, features.size(1)));
     }
   }
-  const nn::Model model = model_of(nn::ModelKind::kSage, features.size(1), 2);
+  const nn::Model model = predictor_model(nn::ModelKind::kSage, features.size(1), 2);
   for (const amp::Precision precision : bench.arguments.precisions) {
     const Predictor predictor(model, graph, features, {.precision = precision});
     for (const int threads : {1, 2, 4, 8}) {
@@ -250,33 +229,12 @@ void measure_questions(Bench& bench, const Topology& graph, const at::Tensor& fe
   std::cout << mezzo::format_table(rows, 2) << std::flush;
 }
 
-// ---- stress
-
-void run_stress(Bench& bench, std::int64_t width) {
-  std::vector<std::vector<std::string>> rows = {
-      {"model", "precision", "questions and updates", "differing elements"}};
-  for (const nn::ModelKind kind : kKinds) {
-    for (const amp::Precision precision : bench.arguments.precisions) {
-      const std::int64_t faults =
-          stress_predictor(model_of(kind, width, num_layers), precision, stress);
-      rows.push_back({std::string(nn::to_string(kind)), std::string(amp::to_string(precision)),
-                      std::to_string(stress), std::to_string(faults)});
-      if (faults > 0)
-        mezzo::detail::raise<mezzo::LogicError>("predictor: {} elements of {} in {} differ", faults,
-                                                nn::to_string(kind), amp::to_string(precision));
-    }
-  }
-  std::cout << mezzo::format_table(rows, 2) << std::flush;
-}
-
 void run(Bench& bench) {
   const std::int64_t width = bench.arguments.widths.front();
-  if (stress > 0) {
-    bench.begin();
-    return run_stress(bench, width);
-  }
+  if (stress > 0) return run_stress(bench, num_layers, stress);
+  if (!stream.empty()) return run_stream(bench, num_layers, stream, batch);
   bench.begin("R-MAT", num_nodes, num_edges);
-  const Topology graph = rmat_of(num_nodes, num_edges);
+  const Topology graph = rmat_topology(num_nodes, num_edges);
   const at::Tensor features = at::randn({num_nodes, width});
   measure_questions(bench, graph, features);
   measure_updates(bench, graph, features);

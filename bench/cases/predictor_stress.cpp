@@ -1,20 +1,22 @@
-#include "bench/cases/predictor_stress.h"
-
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <iostream>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
+#include "mezzo/core/error.h"
 #include "mezzo/core/random.h"
-#include "mezzo/graph/graph.h"
-#include "mezzo/graph/transforms/transforms.h"
+#include "mezzo/core/table.h"
 #include "mezzo/predict/predictor.h"
 
-#include "bench/harness/program.h"
+#include "bench/cases/predictors.h"
 
 namespace mezzo::bench {
 namespace {
@@ -24,7 +26,7 @@ class Stress {
  public:
   Stress(nn::Model model, amp::Precision precision)
       : model_(std::move(model)), options_{.resident = true, .precision = precision} {
-    const Topology graph = rmat_of(kNodes, kEdges);
+    const Topology graph = rmat_topology(kNodes, kEdges);
     src_ = graph.src().to(at::kLong);
     dst_ = graph.dst().to(at::kLong);
     features_ = at::randn({kNodes, model_->options.in_features});
@@ -38,7 +40,8 @@ class Stress {
     for (std::int64_t step = 0; step < steps && !interrupted();) {
       for (int i = 0; i < kUpdates; ++i) update();
       const at::Tensor expected = made().predict();
-      faults += differing(resident_->predict(), expected) + differing(plain_->predict(), expected);
+      faults += differing_elements(resident_->predict(), expected) +
+                differing_elements(plain_->predict(), expected);
       step += kUpdates + 3;
       const std::int64_t questions = std::min<std::int64_t>(steps - step, kQuestions);
       std::atomic<std::int64_t> of_questions = 0;
@@ -61,7 +64,7 @@ class Stress {
   Predictor made() const { return Predictor(model_, topology(), features_, options_); }
   std::int64_t below(std::int64_t bound) {
     return static_cast<std::int64_t>(
-        mezzo::random_below(static_cast<std::uint64_t>(bound), 1, 0, next_++));
+        random_below(static_cast<std::uint64_t>(bound), 1, 0, next_++));
   }
 
   void update() {
@@ -95,15 +98,15 @@ class Stress {
   std::int64_t ask(const at::Tensor& expected, std::int64_t questions, std::uint64_t seed) const {
     std::int64_t faults = 0;
     for (std::int64_t i = 0; i < questions; ++i) {
-      const std::uint64_t bits = mezzo::random_bits(seed, 1, static_cast<std::uint64_t>(i));
+      const std::uint64_t bits = random_bits(seed, 1, static_cast<std::uint64_t>(i));
       const std::int64_t count = bits % 2 == 0 ? 1 : 1 + static_cast<std::int64_t>(bits / 2 % 32);
       at::Tensor nodes = at::empty({count}, at::kLong);
       for (std::int64_t j = 0; j < count; ++j) {
         nodes.mutable_data_ptr<std::int64_t>()[j] = static_cast<std::int64_t>(
-            mezzo::random_below(kNodes, seed, 2, static_cast<std::uint64_t>(64 * i + j)));
+            random_below(kNodes, seed, 2, static_cast<std::uint64_t>(64 * i + j)));
       }
       const Predictor& asked = bits / 128 % 4 == 0 ? *resident_ : *plain_;
-      faults += differing(asked.predict(nodes), expected.index_select(0, nodes));
+      faults += differing_elements(asked.predict(nodes), expected.index_select(0, nodes));
     }
     return faults;
   }
@@ -117,28 +120,23 @@ class Stress {
 
 }  // namespace
 
-at::Tensor float_bits(const at::Tensor& numbers) {
-  return numbers.contiguous().view(at::kInt);
-}
-
-std::int64_t differing(const at::Tensor& a, const at::Tensor& b) {
-  return float_bits(a).ne(float_bits(b)).sum().item<std::int64_t>();
-}
-
-Topology rmat_of(std::int64_t nodes, std::int64_t edges) {
-  int scale = 1;
-  while ((std::int64_t{1} << scale) < nodes) ++scale;
-  const mezzo::Graph graph = mezzo::rmat_graph(scale, edges);
-  const auto scaled = [&](const at::Tensor& ids) {
-    return at::div(ids.to(at::kLong) * nodes, std::int64_t{1} << scale, "floor");
-  };
-  return Topology::from_coo(scaled(graph.topology().src()), scaled(graph.topology().dst()), nodes,
-                            nodes);
-}
-
-std::int64_t stress_predictor(const nn::Model& model, amp::Precision precision,
-                              std::int64_t steps) {
-  return Stress(model, precision).run(steps);
+void run_stress(Bench& bench, std::int64_t layers, std::int64_t steps) {
+  bench.begin();
+  const std::int64_t width = bench.arguments.widths.front();
+  std::vector<std::vector<std::string>> rows = {
+      {"model", "precision", "questions and updates", "differing elements"}};
+  for (const nn::ModelKind kind : kPredictorKinds) {
+    for (const amp::Precision precision : bench.arguments.precisions) {
+      const std::int64_t faults =
+          Stress(predictor_model(kind, width, layers), precision).run(steps);
+      rows.push_back({std::string(nn::to_string(kind)), std::string(amp::to_string(precision)),
+                      std::to_string(steps), std::to_string(faults)});
+      if (faults > 0)
+        detail::raise<LogicError>("predictor: {} elements of {} in {} differ", faults,
+                                  nn::to_string(kind), amp::to_string(precision));
+    }
+  }
+  std::cout << format_table(rows, 2) << std::flush;
 }
 
 }  // namespace mezzo::bench
