@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "mezzo/amp/precision.h"
 
