@@ -137,7 +137,7 @@ TEST_F(UsageTest, wrong_options_are_exit_code_2_and_one_line) {
        "2 layers"},
       {{"train", "--sampler", "layer", "--batch-size", "9", "--layer-sizes", "5,5", "--model",
         "gat"},
-       "gcn and sage"},
+       "gcn or sage"},
       {{"train", "--sampler", "saint-node", "--saint-budget", "9", "--no-shuffle"}, "no-shuffle"},
       {{"train", "--sampler", "cluster"}, "parts"},
       {{"train", "--sampler", "cluster", "--parts", "4", "--batch-size", "2"}, "batch-size"},

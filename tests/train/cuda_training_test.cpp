@@ -44,7 +44,7 @@ TEST(Optimizers, on_the_cpu_are_those_of_libtorch) {
 TEST(Doctor, takes_no_captured_steps) {
   DoctorOptions options;
   options.training.capture = true;
-  EXPECT_THROWS(InvalidArgument, "capture;", diagnose(test::two_rings(), options));
+  EXPECT_THROWS(InvalidArgument, "capture, which doctor", diagnose(test::two_rings(), options));
 }
 
 // --- Tests that need a GPU ---

@@ -175,7 +175,7 @@ TEST(EdgeAndGraphBatches, options_that_contradict_the_task_are_errors) {
     options.model = nn::ModelKind::kSage;
     options.sampling->control_variates = true;
   });
-  expect_refused(edges, {"fanout", "needs"},
+  expect_refused(edges, {"fanout", "requires"},
                  [](TrainOptions& options) { options.sampling->fanouts.clear(); });
   expect_refused(graphs, {"fanout", "labels of graphs"}, [](TrainOptions& options) {
     options.sampling->fanouts = {2, 2};

@@ -228,7 +228,7 @@ TEST(LinkBatches, options_that_contradict_links_are_errors) {
   });
   expect_refused({"balance-classes", "labels of links"},
                  [](TrainOptions& options) { options.sampling->balance_classes = true; });
-  expect_refused({"fanout", "needs"},
+  expect_refused({"fanout", "requires"},
                  [](TrainOptions& options) { options.sampling->fanouts.clear(); });
   expect_refused({"drop-last", "training links", "288"}, [](TrainOptions& options) {
     options.sampling->batch_size = 289;

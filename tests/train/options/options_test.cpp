@@ -89,7 +89,7 @@ TEST(TrainOptions, a_captured_step_needs_cuda_and_the_full_graph) {
   const auto refused_for = [&](const std::string& part) {
     return test::throws<InvalidArgument>([&] { check_options(options); }, {"capture:", part});
   };
-  EXPECT_TRUE(refused_for("CUDA device, and the device is cpu"));
+  EXPECT_TRUE(refused_for("a CUDA device, got cpu"));
   options.device = at::Device(at::kCUDA, 0);
   EXPECT_NO_THROW(check_options(options)) << "with the dropout of " << options.dropout;
   options.patience = 3;
