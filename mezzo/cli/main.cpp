@@ -20,8 +20,9 @@ void on_load(int /*argc*/, char** argv, char** environment) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  mezzo::keep_freed_pages();
   std::vector<std::string> arguments;
   for (int i = 1; i < argc; ++i) arguments.emplace_back(argv[i]);
+  // The tensors of a server grow with its graph: pages of former ones would never be used again.
+  if (arguments.empty() || arguments.front() != "predict") mezzo::keep_freed_pages();
   return mezzo::cli::run(arguments);
 }
