@@ -61,6 +61,7 @@ int evaluate_command(const Arguments& arguments) {
   OptionGroup(app, "Data")
       .number("--split-index", parsed.data.split_index,
               "Which split, from 0 (default: the checkpoint's)");
+  add_metric_option(app, parsed.data.load.metric);
   add_report_options(app, json);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();

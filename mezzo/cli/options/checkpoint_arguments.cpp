@@ -14,7 +14,6 @@ void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments) {
       .text("--split", data.load.split, "NAME",
             "Which of the splits that have names, as for train (default: the checkpoint's, of its "
             "own data set)");
-  add_metric_option(app, data.load.metric);
   add_format_options(app, data.load.task, data.load.csv);
   add_machine_options(app, arguments.machine);
 }

@@ -15,7 +15,7 @@ struct CheckpointArguments {
   MachineArguments machine;
 };
 
-/// Adds all options except --split-index.
+/// Adds the options that both have.
 void add_checkpoint_options(OptionParser& app, CheckpointArguments& arguments);
 
 /// The model of a checkpoint, with its options overridden by the arguments, and the data.
