@@ -10,7 +10,7 @@
 
 namespace mezzo {
 
-/// What has the labels that are learnt.
+/// What a task predicts something for.
 enum class TaskTarget : std::uint8_t {
   kNode,
   kEdge,
@@ -18,14 +18,14 @@ enum class TaskTarget : std::uint8_t {
   kLink,   ///< whether there is an edge between two nodes
 };
 
-/// What a label is.
+/// The kind of a label.
 enum class LabelKind : std::uint8_t {
   kClass,    ///< one class
   kClasses,  ///< for each class whether the target belongs to it: multi-label data
   kNumbers,
 };
 
-/// What is learnt: the labels of these targets.
+/// A task: what has labels, and their kind.
 struct Task {
   TaskTarget target = TaskTarget::kNode;
   LabelKind labels = LabelKind::kClass;

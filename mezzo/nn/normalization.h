@@ -116,9 +116,9 @@ struct InstanceNormOptions {
 /// Instance normalization (Ulyanov et al., 2016), per graph and feature:
 /// weight * (h - mean(h)) / sqrt(variance(h) + eps) + bias. Parameters, if affine: `weight` (ones)
 /// and `bias` (zeros), [in]. Buffers, if track_running_stats: `running_mean` (zeros), `running_var`
-/// (ones), [in], and `num_batches_tracked`, which PyG does not count either. A forward in training
-/// moves the first two towards the mean over the graphs, also those without nodes, of means and
-/// unbiased variances; in evaluation they replace the graphs' own.
+/// (ones), [in], and `num_batches_tracked`, which PyG does not count either. Training moves the
+/// first two towards the averages over all graphs, empty ones too, of the graphs' means and
+/// unbiased variances. Evaluation uses them instead of the graphs' own.
 class MEZZO_API InstanceNormImpl : public torch::nn::Cloneable<InstanceNormImpl> {
  public:
   /// Throws InvalidArgument unless in_features is positive, eps finite and at least 0, and momentum

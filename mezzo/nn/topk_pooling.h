@@ -22,8 +22,8 @@ struct TopKPoolingOptions {
   /// In (0, 1): the share of the nodes that each graph keeps, rounded up. A whole number of at
   /// least 1: the number of nodes, so 1 keeps one node.
   double ratio = 0.5;
-  /// If set, ratio is ignored: keeps the nodes whose score, a softmax over the graph's nodes, is
-  /// higher, and those within 1e-7 of the graph's highest score.
+  /// If set, ratio is ignored. Scores are then a softmax over the graph's nodes; a node is kept if
+  /// its score is above min_score or within 1e-7 of the graph's highest.
   std::optional<double> min_score = std::nullopt;
   double multiplier = 1;  ///< of the result's rows
   /// Applied to the scores without min_score; {}: none.

@@ -94,7 +94,7 @@ struct AttentionOptions {
 /// z's dtype. Scores and edge weight have z's dtype or are float32 beside a 16-bit z; intermediate
 /// values have the accumulator's type. Equals edge_softmax, feature_dropout and gspmm in sequence
 /// and drops the same edges under one seed, but saves only two numbers per node and head for the
-/// backward. The backward allocates one number per edge and head, and as many for the gradient of
+/// backward. The backward allocates one number per edge and head, and one more for the gradient of
 /// the edge weight. It reads the result, which must not be modified in place. A node without
 /// in-edges gets 0. If a logit is NaN, the node's whole row of that head is NaN, even if all its
 /// edges are dropped. Autocast casts z and leaves scores and weights alone.

@@ -22,7 +22,7 @@ struct PredictorOptions {
   /// then computes the last layer, and an update recomputes the kept rows that it changes. Else
   /// each call computes what it needs.
   bool resident = false;
-  /// Of the computation, the weights and the kept rows; nullopt: that of the training, or float32
+  /// Precision of computation, weights and kept rows; nullopt: that of the training, or float32
   /// for a model that was not trained here.
   std::optional<amp::Precision> precision = {};
 };
@@ -89,10 +89,10 @@ class MEZZO_API Predictor {
   /// nn::Model. Returns float32. A row has the same bits whatever other rows there are.
   at::Tensor predict(const nn::ModelInput& input, const at::Tensor& x) const;
 
-  /// Adds an edge from src[i] to dst[i] for each i, beside equal ones. src, dst: integers [n] on
-  /// the CPU. rows: the edges' rows, as edge_rows; required if the graph has some. If the options
-  /// of the training add self loops, added loops are ignored. Throws InvalidArgument and changes
-  /// nothing, as all updates, for ids out of range and other shapes or values.
+  /// Adds an edge from src[i] to dst[i] for each i, parallel to present ones. src, dst: integers
+  /// [n] on the CPU. rows: the edges' rows, as edge_rows; required if the graph has some. If the
+  /// options of the training add self loops, added loops are ignored. Throws InvalidArgument and
+  /// changes nothing, as all updates, for ids out of range and other shapes or values.
   void add_edges(const at::Tensor& src, const at::Tensor& dst, const at::Tensor& rows = {});
   /// Removes one edge for each pair, of parallel ones the first. Throws InvalidArgument also if
   /// there are fewer.

@@ -85,7 +85,7 @@ struct SAGEConvOptions {
 /// sqrt(2), fc_self.bias, fc_pool.bias and the LSTM by libtorch's default, `bias` at zero. kMean
 /// and kGcn multiply before aggregating when out_features is the smaller. kLstm is a user-defined
 /// reduction: it copies the rows to the edges, [E, in], keeps its states for the backward, and
-/// takes, for every in-degree that there is, as many steps (on CUDA it synchronises).
+/// runs d steps for each in-degree d that occurs (on CUDA it synchronises).
 class MEZZO_API SAGEConvImpl : public torch::nn::Cloneable<SAGEConvImpl> {
  public:
   /// Throws InvalidArgument unless both sizes are positive, the dropout is in [0, 1) and the

@@ -46,14 +46,14 @@ class MEZZO_API GraphConvImpl : public torch::nn::Cloneable<GraphConvImpl> {
   void reset_parameters();
   /// Writes the name, sizes and options in one line.
   void pretty_print(std::ostream& stream) const override;
-  /// h: [num_src, in], strided or sparse CSR (of DGL's pairs the sources' rows, which are all it
-  /// reads); edge_weight: floating [E], multiplies the messages,
+  /// h: [num_src, in], strided or sparse CSR: the rows of the sources (of a pair in DGL, the layer
+  /// does not read those of the destinations). edge_weight: floating [E], multiplies the messages,
   /// or undefined. With parent_degrees, except under kNone, they are factors for the mean over the
   /// sampled edges, such as the weights of the graph's edges, if all edges of v are equally likely
   /// to be drawn, and the weights of a BlockLoader with layer_sizes; weights for sums, such as
   /// LABOR's 1 / probability, would correct for the draw twice. external_weight: floating [in,
-  /// out], without options.weight in place of the parameter (DGL's argument `weight`); if undefined
-  /// there the rows are not multiplied, and in and out are one width. Returns [num_dst, out].
+  /// out], DGL's argument `weight`, if options.weight is false; undefined there: rows are not
+  /// multiplied, and `in` must equal `out`. Returns [num_dst, out].
   /// Throws InvalidArgument for other shapes, dtypes and devices, and for destinations without
   /// in-edges unless they are allowed.
   at::Tensor forward(const Topology& topology, const at::Tensor& h,

@@ -30,10 +30,10 @@ struct InteractionBlockOptions {
 ///
 /// The first products are split: one for each node and end, one for each edge. On the CPU edges
 /// are computed in blocks that stay in the cache, and the backward computes them again. Beside its
-/// results and gradients a block allocates nothing of E rows, and it keeps only its inputs. In a
-/// region of mixed precision rows are 16-bit, rounded after each product; sums over edges, layer
-/// normalization and residuals are float32. The
-/// edges' part has the same bits for any number of threads.
+/// results and gradients a block allocates no tensor of E rows, and it keeps only its inputs for
+/// the backward. In a region of mixed precision rows are 16-bit, rounded after each product; sums
+/// over edges, layer normalization and residuals are float32. The edges' part has the same bits
+/// for any number of threads.
 class MEZZO_API InteractionBlockImpl : public torch::nn::Cloneable<InteractionBlockImpl> {
  public:
   /// Throws InvalidArgument unless the sizes are positive and hidden_layers is at least 1.

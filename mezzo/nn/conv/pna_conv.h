@@ -81,9 +81,9 @@ struct MEZZO_API PNATowerImpl : torch::nn::Cloneable<PNATowerImpl> {
 /// M is linear, so without edge features the layer reduces rows of nodes: no tensor of the edges
 /// exists but for moments, which make three of [E, in]; with edge features the messages, [E, in],
 /// and their squares for kStd and kVar. Scalers multiply the products of U, [N, scalers * out],
-/// not its input. kStd, kVar and moments are float32 (float64), also in a 16-bit region, and do not
-/// read M's part of h_v, which is the same in all messages of v: if no other aggregator does, the
-/// bias of M gets no gradient, where DGL's is 0 but for rounding.
+/// not its input. kStd, kVar and moments are float32 (float64), also in a 16-bit region. They do
+/// not depend on M's part of h_v, which all messages of v share. If there is no other aggregator,
+/// the bias of M gets no gradient; in DGL it gets one near 0.
 class MEZZO_API PNAConvImpl : public torch::nn::Cloneable<PNAConvImpl> {
  public:
   /// Throws InvalidArgument unless the sizes, num_towers, which divides them, and delta are
