@@ -129,6 +129,7 @@ void run_stress(Bench& bench, std::int64_t layers, std::int64_t steps) {
     for (const amp::Precision precision : bench.arguments.precisions) {
       const std::int64_t faults =
           Stress(predictor_model(kind, width, layers), precision).run(steps);
+      if (interrupted()) return;
       rows.push_back({std::string(nn::to_string(kind)), std::string(amp::to_string(precision)),
                       std::to_string(steps), std::to_string(faults)});
       if (faults > 0)

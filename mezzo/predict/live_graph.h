@@ -55,8 +55,8 @@ class LiveGraph {
   double out_sum(std::int64_t node) const { return out_sums_[index(node)]; }
 
   ChangedEnds add(const LiveEdges& edges);
-  /// The first i for which no edge is left between its ends once the pairs before it have taken
-  /// theirs; -1: none.
+  /// The first pair that has no edge to remove if each pair before it has removed one; -1: all have
+  /// one.
   std::int64_t find_missing(const LiveEdges& edges) const;
   /// Removes one edge for each pair, the first of parallel ones. There must be enough.
   ChangedEnds remove(const LiveEdges& edges);

@@ -224,15 +224,15 @@ class MEZZO_API ModelImpl : public torch::nn::Cloneable<ModelImpl> {
   /// The number of layers, and so of the Blocks that forward() takes; kSgc: 1.
   std::int64_t num_layers() const;
   /// Runs only layer `index`, as in forward(): dropout, layer, normalization, skip, activation.
-  /// x: [num_src, input width of the layer], strided or sparse CSR, of which the first num_dst are
-  /// the destinations; or a pair, for sources and destinations. edge_rows: undefined, or floating
-  /// [num_edges], which multiplies the messages if the kind takes_edge_weights(); floating
-  /// [num_edges, edge_features] if it takes_edge_features(). received_offset: undefined, or
-  /// floating [num_dst, input width of the layer], which is added, without dropout, to the mean
-  /// (kGcn: the normalised sum) over the neighbours, such as a correction of ControlVariate; only
-  /// if the kind takes_received_offset(), kSage with kMean. Returns [num_dst, output width]. Throws
-  /// InvalidArgument for other indices, shapes and devices, and for the parameter dtypes that
-  /// forward() rejects.
+  /// x: [num_src, input width of the layer], strided or sparse CSR; its first num_dst rows are
+  /// those of the destinations. Or a pair: rows of sources and of destinations. edge_rows:
+  /// undefined, or floating [num_edges], which multiplies the messages if the kind
+  /// takes_edge_weights(); floating [num_edges, edge_features] if it takes_edge_features().
+  /// received_offset: undefined, or floating [num_dst, input width of the layer], which is added,
+  /// without dropout, to the mean (kGcn: the normalised sum) over the neighbours, such as a
+  /// correction of ControlVariate; only if the kind takes_received_offset(), kSage with kMean.
+  /// Returns [num_dst, output width]. Throws InvalidArgument for other indices, shapes and devices,
+  /// and for the parameter dtypes that forward() rejects.
   at::Tensor forward_layer(std::int64_t index, const Topology& topology, const NodeRows& x,
                            const at::Tensor& edge_rows = {},
                            const at::Tensor& received_offset = {});
