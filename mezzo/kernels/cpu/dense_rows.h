@@ -63,8 +63,9 @@ template <class V, int kVectors, class Store>
                                                  std::int64_t depth, std::int64_t rows,
                                                  std::int64_t columns, const Store& store) {
   constexpr std::int64_t kWidth = kVectors * V::width;
-  constexpr int kRowsOfPointer = 3;  // an address adds once or twice the step: registers suffice
-  constexpr int kPointers = kTileRows<V> / kRowsOfPointer;
+  // An address adds once or twice the step, so a third of the pointers suffices.
+  constexpr std::int64_t kRowsOfPointer = 3;
+  constexpr std::int64_t kPointers = kTileRows<V> / kRowsOfPointer;
   static_assert(kTileRows<V> % kRowsOfPointer == 0);
   V sum[kTileRows<V>][kVectors];
 #pragma GCC unroll 16
