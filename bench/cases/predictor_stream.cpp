@@ -89,6 +89,7 @@ class Follower {
       if (num_nodes_ > first) predictor_.add_nodes(features_.narrow(0, first, num_nodes_ - first));
       if (less.src.numel() > 0) predictor_.remove_edges(less.src, less.dst);
       if (more.src.numel() > 0) predictor_.add_edges(more.src, more.dst);
+      predictor_.refresh();
     });
     const at::Tensor before = std::exchange(rows_, predictor_.predict());
     const at::Tensor changed = words(rows_.narrow(0, 0, first)).ne(words(before)).any(1);
@@ -120,7 +121,7 @@ class Follower {
   at::Tensor features_;  ///< of all nodes that will be there
   std::int64_t num_nodes_ = 1, changed_rows_ = 0;
   EdgeCounts edges_;
-  double seconds_ = 0;  ///< of updates
+  double seconds_ = 0;  ///< of updates and of their rows
   Predictor predictor_;
   at::Tensor rows_;  ///< its outputs
 };

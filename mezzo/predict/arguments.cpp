@@ -138,7 +138,8 @@ at::Tensor prepared_features(std::string_view call, const at::Tensor& features,
   return rows.to(model.feature_dtype(), /*non_blocking=*/false, /*copy=*/true).contiguous();
 }
 
-LiveModel live_model(const FrozenModel& model, const PredictorData& data, bool resident) {
+std::unique_ptr<LiveModel> live_model(const FrozenModel& model, const PredictorData& data,
+                                      bool resident) {
   const nn::ModelOptions& options = model.options();
   const Topology& graph = data.graph;
   MEZZO_CHECK(
@@ -167,7 +168,7 @@ LiveModel live_model(const FrozenModel& model, const PredictorData& data, bool r
                   .sums_weights = read == EdgeRead::kFactors});
   const CheckedEdges edges(kPredictor, graph.src(), graph.dst(), graph.num_src());
   live.add(edges.with_rows(rows));
-  return LiveModel(model, std::move(live), std::move(features), resident);
+  return std::make_unique<LiveModel>(model, std::move(live), std::move(features), resident);
 }
 
 }  // namespace mezzo::detail

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,7 @@ struct PredictorData {
 };
 
 /// Copies the data. Checks that they fit the model.
-LiveModel live_model(const FrozenModel& model, const PredictorData& data, bool resident);
+std::unique_ptr<LiveModel> live_model(const FrozenModel& model, const PredictorData& data,
+                                      bool resident);
 
 }  // namespace mezzo::detail

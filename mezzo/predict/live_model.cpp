@@ -1,7 +1,6 @@
 #include "mezzo/predict/live_model.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -31,19 +30,15 @@ at::Tensor numbered(const NodeNumbers& numbers) {
   return view_of(numbers.nodes<std::int32_t>(), numbers.size());
 }
 
+std::vector<std::int32_t> nodes_of(const NodeNumbers& numbers) {
+  const auto* nodes = numbers.nodes<std::int32_t>();
+  return {nodes, nodes + numbers.size()};
+}
+
 /// Numbers nodes; `numbers` needs a copy of their ids.
 void number(std::span<const std::int32_t> nodes, NodeNumbers& numbers) {
   std::vector<std::int32_t> ids(nodes.begin(), nodes.end());
   numbers.add<std::int32_t>(ids.data(), static_cast<std::int64_t>(ids.size()));
-}
-
-/// A table with room for more rows: at least twice as many if it has no room.
-at::Tensor with_room(const at::Tensor& table, std::int64_t rows) {
-  if (rows <= table.size(0)) return table;
-  at::Tensor larger =
-      at::zeros({std::max(rows, 2 * table.size(0)), table.size(1)}, table.options());
-  larger.narrow(0, 0, table.size(0)).copy_(table);
-  return larger;
 }
 
 }  // namespace
@@ -51,17 +46,17 @@ at::Tensor with_room(const at::Tensor& table, std::int64_t rows) {
 LiveModel::LiveModel(const FrozenModel& model, LiveGraph graph, at::Tensor features, bool resident)
     : model_(model),
       graph_(std::move(graph)),
-      read_(edge_read_of(model.options().kind, graph_.row_width() > 0)),
-      tables_{std::move(features)} {
+      read_(edge_read_of(model.options().kind, graph_.row_width() > 0)) {
+  tables_.emplace_back(std::move(features));
   if (!resident) return;
   const FrozenModel::Scope scope(model_);
   for (std::int64_t i = 0; i + 1 < model_.num_layers(); ++i) {
-    tables_.push_back(layer_of_all(i, tables_.back(), numbers_));
+    tables_.emplace_back(layer_of_all(i, tables_.back().rows(), numbers_));
   }
 }
 
 at::Tensor LiveModel::inputs_of(std::int64_t index) const {
-  return tables_[static_cast<std::size_t>(index)].narrow(0, 0, graph_.num_nodes());
+  return tables_[static_cast<std::size_t>(index)].rows().narrow(0, 0, graph_.num_nodes());
 }
 
 bool LiveModel::reads_in_place(std::int64_t index, std::span<const std::int32_t> nodes,
@@ -126,13 +121,17 @@ at::Tensor LiveModel::layer_of(std::int64_t index, std::span<const std::int32_t>
 
 at::Tensor LiveModel::layer_of_all(std::int64_t index, const at::Tensor& inputs,
                                    NodeNumbers& numbers) const {
+  return layer_of(index, all_nodes(), inputs, numbers);
+}
+
+LiveModel::Nodes LiveModel::all_nodes() const {
   Nodes nodes(static_cast<std::size_t>(graph_.num_nodes()));
   std::iota(nodes.begin(), nodes.end(), 0);
-  return layer_of(index, nodes, inputs, numbers);
+  return nodes;
 }
 
 at::Tensor LiveModel::rows_of_all(NodeNumbers& numbers) const {
-  check_fresh();
+  refresh();
   at::Tensor rows = inputs_of(num_kept());
   for (std::int64_t i = num_kept(); i < model_.num_layers(); ++i) {
     rows = layer_of_all(i, rows, numbers);
@@ -142,14 +141,14 @@ at::Tensor LiveModel::rows_of_all(NodeNumbers& numbers) const {
 
 at::Tensor LiveModel::rows_of(at::Tensor& ids, const SampledNeighbors* sampled,
                               NodeNumbers& numbers) const {
-  check_fresh();
+  check_whole();
   numbers.begin(graph_.num_nodes());
   numbers.add<std::int32_t>(ids.mutable_data_ptr<std::int32_t>(), ids.numel());
   const std::int64_t num_layers = model_.num_layers();
   const std::int64_t first = sampled == nullptr ? num_kept() : 0;
   if (first + 1 == num_layers && sampled == nullptr) {
-    const Nodes nodes(numbers.nodes<std::int32_t>(),
-                      numbers.nodes<std::int32_t>() + numbers.size());
+    const Nodes nodes = nodes_of(numbers);
+    refresh_inputs(first, nodes);
     return layer_of(first, nodes, inputs_of(first), numbers);
   }
   std::vector<LiveBlock> blocks;  // the last layer first
@@ -168,102 +167,119 @@ at::Tensor LiveModel::rows_of(at::Tensor& ids, const SampledNeighbors* sampled,
   return rows;
 }
 
-LiveModel::Nodes LiveModel::replace_rows(at::Tensor& table, std::span<const std::int32_t> nodes,
-                                         const at::Tensor& rows) {
-  const auto bytes = static_cast<std::size_t>(rows.size(1)) * rows.element_size();
-  const auto* from = static_cast<const char*>(rows.const_data_ptr());
-  auto* to = static_cast<char*>(table.mutable_data_ptr());
-  Nodes changed;
+template <class Holds>
+bool LiveModel::any_input(std::span<const std::int32_t> nodes, const Holds& holds) const {
   for (const std::int32_t node : nodes) {
-    char* old = to + static_cast<std::size_t>(node) * bytes;
-    if (std::memcmp(old, from, bytes) != 0) {
-      std::memcpy(old, from, bytes);
-      changed.push_back(node);
+    if (holds(node)) return true;
+    if (read_ == EdgeRead::kNothing) continue;
+    for (const LiveEdge& edge : graph_.in_edges(node)) {
+      if (holds(edge.node)) return true;
     }
-    from += bytes;
   }
-  return changed;
+  return false;
 }
 
-void LiveModel::refresh(const Nodes& touched, Nodes changed) {
-  if (num_kept() == 0) return;
-  is_stale_ = true;
-  const FrozenModel::Scope scope(model_);
-  for (std::int64_t layer = 0; layer < num_kept(); ++layer) {
-    marks_.begin(graph_.num_nodes());
-    number(touched, marks_);
-    number(changed, marks_);
-    Nodes readers;
-    if (read_ != EdgeRead::kNothing) {
-      for (const std::int32_t node : changed) {
-        for (const LiveEdge& edge : graph_.out_edges(node)) readers.push_back(edge.node);
-      }
-    }
-    number(readers, marks_);
-    Nodes dirty(marks_.nodes<std::int32_t>(), marks_.nodes<std::int32_t>() + marks_.size());
-    std::sort(dirty.begin(), dirty.end());
-    changed.clear();
-    at::Tensor& table = tables_[static_cast<std::size_t>(layer) + 1];
-    run_layer(layer, dirty, inputs_of(layer), numbers_,
-              [&](std::span<const std::int32_t> part, const at::Tensor& rows) {
-                const Nodes other = replace_rows(table, part, rows);
-                changed.insert(changed.end(), other.begin(), other.end());
-              });
+void LiveModel::refresh_inputs(std::int64_t index, std::span<const std::int32_t> nodes) const {
+  const RowTable& table = tables_[static_cast<std::size_t>(index)];
+  if (!any_input(nodes, [&](std::int32_t node) { return table.is_stale(node); })) return;
+  const std::lock_guard lock(refreshing_);
+  refresh_locked(index, nodes);
+}
+
+void LiveModel::refresh_locked(std::int64_t index, std::span<const std::int32_t> nodes) const {
+  RowTable& table = tables_[static_cast<std::size_t>(index)];
+  Nodes stale;
+  any_input(nodes, [&](std::int32_t node) {
+    if (table.is_stale(node)) stale.push_back(node);
+    return false;
+  });
+  if (stale.empty()) return;
+  numbers_.begin(graph_.num_nodes());
+  number(stale, numbers_);  // each node once
+  stale = nodes_of(numbers_);
+  std::sort(stale.begin(), stale.end());  // neighbours in memory are read one after the other
+  refresh_locked(index - 1, stale);
+  run_layer(index - 1, stale, inputs_of(index - 1), numbers_,
+            [&](std::span<const std::int32_t> part, const at::Tensor& rows) {
+              table.refresh(part, rows);
+            });
+}
+
+void LiveModel::refresh() const {
+  check_whole();
+  refresh_inputs(num_kept(), all_nodes());
+}
+
+template <class Change>
+void LiveModel::update(const Change& change) {
+  check_whole();
+  is_half_updated_ = true;
+  change();
+  is_half_updated_ = false;
+}
+
+void LiveModel::make_stale(Nodes nodes) {
+  for (std::int64_t layer = 1; layer <= num_kept(); ++layer) {
+    RowTable& table = tables_[static_cast<std::size_t>(layer)];
+    std::erase_if(nodes, [&](std::int32_t node) { return !table.make_stale(node); });
+    nodes = with_readers(std::move(nodes));
   }
-  is_stale_ = false;
+}
+
+LiveModel::Nodes LiveModel::with_readers(Nodes nodes) const {
+  if (read_ == EdgeRead::kNothing) return nodes;
+  const std::size_t count = nodes.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const LiveEdge& edge : graph_.out_edges(nodes[i])) nodes.push_back(edge.node);
+  }
+  return nodes;
 }
 
 /// If the degrees of a node count, so do they for all that read it.
-void LiveModel::follow(const ChangedEnds& changed) {
+void LiveModel::make_stale_after(const ChangedEnds& changed) {
   if (read_ == EdgeRead::kNothing) return;
-  Nodes touched = changed.dst;
-  if (reads_out_edges(read_)) {
-    for (const std::int32_t node : changed.src) {
-      for (const LiveEdge& edge : graph_.out_edges(node)) touched.push_back(edge.node);
-    }
-  }
-  refresh(touched, {});
+  Nodes touched = reads_out_edges(read_) ? with_readers(changed.src) : Nodes();
+  touched.insert(touched.end(), changed.dst.begin(), changed.dst.end());
+  make_stale(std::move(touched));
 }
 
 void LiveModel::add_edges(const LiveEdges& edges) {
-  check_fresh();
-  follow(graph_.add(edges));
+  update([&] { make_stale_after(graph_.add(edges)); });
 }
 
 void LiveModel::remove_edges(const LiveEdges& edges) {
-  check_fresh();
-  follow(graph_.remove(edges));
+  update([&] { make_stale_after(graph_.remove(edges)); });
 }
 
 void LiveModel::set_features(std::span<const std::int32_t> nodes, const at::Tensor& features) {
-  check_fresh();
-  refresh({}, replace_rows(tables_.front(), nodes, features));
+  update([&] {
+    tables_.front().refresh(nodes, features);
+    make_stale(with_readers({nodes.begin(), nodes.end()}));
+  });
 }
 
 void LiveModel::add_nodes(const at::Tensor& features) {
-  check_fresh();
-  const std::int64_t first = graph_.num_nodes(), count = features.size(0);
-  for (at::Tensor& table : tables_) table = with_room(table, first + count);
-  graph_.add_nodes(count);
-  Nodes added(static_cast<std::size_t>(count));
-  std::iota(added.begin(), added.end(), static_cast<std::int32_t>(first));
-  replace_rows(tables_.front(), added, features);
-  refresh(added, {});
+  update([&] {
+    const std::int64_t first = graph_.num_nodes(), count = features.size(0);
+    for (RowTable& table : tables_) table.grow(first + count);
+    graph_.add_nodes(count);
+    Nodes added(static_cast<std::size_t>(count));
+    std::iota(added.begin(), added.end(), static_cast<std::int32_t>(first));
+    tables_.front().refresh(added, features);
+    make_stale(std::move(added));
+  });
 }
 
-void LiveModel::check_fresh() const {
-  if (!is_stale_) return;
-  raise<LogicError>(
-      "Predictor: an update failed before its rows were computed; make the Predictor again");
+void LiveModel::check_whole() const {
+  if (!is_half_updated_) return;
+  raise<LogicError>("Predictor: an update has failed halfway; make the Predictor again");
 }
 
 std::int64_t LiveModel::memory_bytes() const {
   std::int64_t bytes = graph_.memory_bytes();
-  for (const at::Tensor& table : tables_) bytes += static_cast<std::int64_t>(table.nbytes());
-  for (const NodeNumbers* numbers : {&marks_, &numbers_}) {
-    bytes += numbers->table_bytes() + numbers->buffer_bytes();
-  }
-  return bytes;
+  for (const RowTable& table : tables_) bytes += table.memory_bytes();
+  const std::lock_guard lock(refreshing_);
+  return bytes + numbers_.table_bytes() + numbers_.buffer_bytes();
 }
 
 }  // namespace mezzo::detail

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -10,14 +11,16 @@
 #include "mezzo/predict/live_block.h"
 #include "mezzo/predict/live_graph.h"
 #include "mezzo/predict/predictor.h"
+#include "mezzo/predict/row_table.h"
 #include "mezzo/sampling/workspace_state.h"
 
 /// A model on a graph that changes. Internal to predict; not exported.
 namespace mezzo::detail {
 
 /// The features of a graph's nodes and, if resident, the rows of all nodes after every layer but
-/// the last, which updates bring up to date. Does not check its arguments. Const functions may run
-/// in several threads at the same time, each with its own NodeNumbers, in a FrozenModel::Scope.
+/// the last. An update makes the kept rows stale that it may change; they are computed when they
+/// are read. Does not check its arguments. Const functions may run in several threads at the same
+/// time, each with its own NodeNumbers, in a FrozenModel::Scope.
 class LiveModel {
  public:
   /// features: [num_nodes, F] of the model's feature_dtype(), contiguous, its own.
@@ -33,6 +36,9 @@ class LiveModel {
   /// positions in the result. sampled: null for all neighbours.
   at::Tensor rows_of(at::Tensor& ids, const SampledNeighbors* sampled, NodeNumbers& numbers) const;
 
+  /// Computes all stale rows.
+  void refresh() const;
+
   void add_edges(const LiveEdges& edges);
   void remove_edges(const LiveEdges& edges);
   /// nodes: int32, distinct; features: a row for each, of the dtype of the others, contiguous.
@@ -40,7 +46,6 @@ class LiveModel {
   void add_nodes(const at::Tensor& features);
 
  private:
-  /// Nodes whose rows after a layer have changed, or may have.
   using Nodes = std::vector<std::int32_t>;
 
   /// Computes rows after layer `index` of nodes from `inputs`, the rows of all nodes before it.
@@ -52,6 +57,7 @@ class LiveModel {
   at::Tensor layer_of(std::int64_t index, std::span<const std::int32_t> nodes,
                       const at::Tensor& inputs, NodeNumbers& numbers) const;
   at::Tensor layer_of_all(std::int64_t index, const at::Tensor& inputs, NodeNumbers& numbers) const;
+  Nodes all_nodes() const;
   /// Whether a layer into `nodes` reads `inputs` in place, and not copies of some of its rows.
   bool reads_in_place(std::int64_t index, std::span<const std::int32_t> nodes,
                       const at::Tensor& inputs) const;
@@ -59,22 +65,33 @@ class LiveModel {
   std::int64_t num_kept() const { return static_cast<std::int64_t>(tables_.size()) - 1; }
   /// The rows before layer `index`, at most num_kept(): [num_nodes, width].
   at::Tensor inputs_of(std::int64_t index) const;
-  void follow(const ChangedEnds& changed);
-  /// Recomputes kept rows after each layer: of the nodes `touched`, and of those that read rows
-  /// that have changed, at first the features of `changed`.
-  void refresh(const Nodes& touched, Nodes changed);
-  /// Replaces rows; returns the nodes whose bits have changed.
-  static Nodes replace_rows(at::Tensor& table, std::span<const std::int32_t> nodes,
-                            const at::Tensor& rows);
-  void check_fresh() const;
+  /// Whether holds(node) for a node whose row a layer reads to compute those of `nodes`.
+  template <class Holds>
+  bool any_input(std::span<const std::int32_t> nodes, const Holds& holds) const;
+  /// Computes the stale rows before layer `index` that it reads to compute those of `nodes`.
+  void refresh_inputs(std::int64_t index, std::span<const std::int32_t> nodes) const;
+  /// The same for the thread that holds refreshing_.
+  void refresh_locked(std::int64_t index, std::span<const std::int32_t> nodes) const;
+  /// Runs an update. After one that throws the graph may be half changed.
+  template <class Change>
+  void update(const Change& change);
+  void make_stale_after(const ChangedEnds& changed);
+  /// Makes kept rows stale: of `nodes` after the first layer, and all that are computed from stale
+  /// rows, which those of already stale rows are.
+  void make_stale(Nodes nodes);
+  /// The nodes, then those that read their rows in the next layer, some several times.
+  Nodes with_readers(Nodes nodes) const;
+  void check_whole() const;
 
   const FrozenModel& model_;
   LiveGraph graph_;
   EdgeRead read_;
-  /// Of at least num_nodes rows: the features and the kept rows.
-  std::vector<at::Tensor> tables_;
-  NodeNumbers marks_, numbers_;  ///< of updates
-  bool is_stale_ = false;        ///< whether an update has failed
+  /// The features, which are always fresh, and the kept rows. Const functions refresh them. If a
+  /// node's row is stale, so are its rows after later layers and those of its out-neighbours.
+  mutable std::vector<RowTable> tables_;
+  mutable std::mutex refreshing_;
+  mutable NodeNumbers numbers_;   ///< of the thread that holds refreshing_
+  bool is_half_updated_ = false;  ///< whether an update has failed
 };
 
 }  // namespace mezzo::detail

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string_view>
@@ -111,7 +110,7 @@ class Predictor::State {
       : model(source, precision), scale(std::move(number_scale)) {}
 
   void set_graph(const detail::PredictorData& data, bool resident) {
-    live.emplace(detail::live_model(model, data, resident));
+    live = detail::live_model(model, data, resident);
     normalize_features = data.normalize_features;
   }
 
@@ -131,7 +130,7 @@ class Predictor::State {
   }
   at::Tensor no_outputs() const { return at::empty({0, model.options().out_features}); }
   void check_graph() const {
-    MEZZO_CHECK(live.has_value(), "Predictor: expected a graph, this one was made without");
+    MEZZO_CHECK(live != nullptr, "Predictor: expected a graph, this one was made without");
   }
   void check_targets(TaskTarget first, TaskTarget second, std::string_view call) const {
     check_graph();
@@ -148,7 +147,7 @@ class Predictor::State {
   FrozenModel model;
   NumberScale scale;
   bool normalize_features = false;
-  std::optional<LiveModel> live;
+  std::unique_ptr<LiveModel> live;
   FairMutex mutex;
   NumbersPool pool;
 };
@@ -296,6 +295,13 @@ std::int64_t Predictor::add_nodes(const at::Tensor& features) {
   detail::check_node_count("add_nodes", first + rows.size(0));
   state_->live->add_nodes(rows);
   return first;
+}
+
+void Predictor::refresh() const {
+  state_->check_graph();
+  const auto lock = state_->mutex.read();
+  const FrozenModel::Scope scope(state_->model);
+  state_->live->refresh();
 }
 
 at::Tensor Predictor::in_neighbors(std::int64_t node) const {

@@ -18,9 +18,9 @@ namespace mezzo {
 
 /// Options of Predictor.
 struct PredictorOptions {
-  /// Whether the rows of all nodes after every layer but the last are kept in memory. predict()
-  /// then computes the last layer, and an update recomputes the kept rows that it changes. Else
-  /// each call computes what it needs.
+  /// Whether the rows of all nodes after every layer but the last are kept in memory. An update
+  /// then marks the kept rows that it may change, and predict() recomputes those of them that it
+  /// reads, keeps them, and computes the last layer. Else each call computes what it needs.
   bool resident = false;
   /// Precision of computation, weights and kept rows; nullopt: that of the training, or float32
   /// for a model that was not trained here.
@@ -44,13 +44,14 @@ struct SampledNeighbors {
 /// rounding.
 ///
 /// **Threads.** Const functions may run in any number of threads at the same time, each in its own
-/// thread alone. The others may be called at any time too: they wait for running calls, later calls
-/// wait for them, and they use libtorch's threads. A call sees all of an update or nothing of it.
+/// thread alone; of those that recompute kept rows one waits for another. The others may be called
+/// at any time too: they wait for running calls, and later calls wait for them. A call sees all of
+/// an update or nothing of it.
 ///
 /// **Memory.** The weights; of N nodes and E edges 16 E bytes, about 80 N, and the edge rows; the
 /// features [N, F] and, if resident, [N, width] for each layer but the last, in the precision's
 /// type; for as many calls as there were at the same time 4 N bytes and a list of nodes. A call
-/// holds the edges that it reads and the rows of two layers, also an update if resident.
+/// holds the edges that it reads and the rows of two layers.
 ///
 /// **Models.** All kinds but kOwn, and SAGEConv's aggregators but kLstm; kSgc only without a graph.
 class MEZZO_API Predictor {
@@ -74,7 +75,7 @@ class MEZZO_API Predictor {
   /// The logits or numbers of all nodes: float32 [N, C]. For models of nodes, as the next two.
   at::Tensor predict() const;
   /// Of some nodes: [n, C]. nodes: integers [n], repeated or not. Computes the nodes within as many
-  /// hops as there are layers; if resident, the last layer.
+  /// hops as there are layers; if resident, the marked rows among them and the last layer.
   at::Tensor predict(const at::Tensor& nodes) const;
   /// An estimate from sampled neighbours, uniform without replacement. Equal for equal seeds. With
   /// kAllNeighbors in every layer it is predict(nodes).
@@ -103,6 +104,10 @@ class MEZZO_API Predictor {
   /// Adds nodes without edges, apart from self loops of the options. features: as set_features.
   /// Returns the id of the first. Kept rows grow by doubling.
   std::int64_t add_nodes(const at::Tensor& features);
+
+  /// If resident, recomputes all marked rows now, with libtorch's threads, so that later questions
+  /// need not. predict() of other rows may run meanwhile.
+  void refresh() const;
 
   /// The sources of the edges to a node: int64 [degree], ascending, with added self loops. Throws
   /// InvalidArgument for other ids.

@@ -110,6 +110,7 @@ void check_history(const test::ModelCase& one, amp::Precision precision, std::ui
       EXPECT_TRUE(same_bits(resident.predict(nodes, sampled), plain.predict(nodes, sampled)));
     }
     if (change % 4 != 0) continue;
+    if (change % 8 == 0) resident.refresh();
     EdgeGraph present = history.graph();  // in another order
     std::reverse(present.edges.begin(), present.edges.end());
     const Predictor fresh = present.predictor(model, {.resident = true, .precision = precision});
@@ -288,6 +289,7 @@ TEST(PredictorThreads, readers_see_all_of_an_update_or_nothing) {
       predictor.set_features(few, new_rows);
     });
     repeat([&] { predictor.add_nodes(old_rows); });
+    repeat([&] { predictor.refresh(); });
     for (std::thread& writer : writers) writer.join();
     while (calls < 64) std::this_thread::yield();
     stop = true;
