@@ -8,7 +8,7 @@
 #include <mezzo/mezzo.h>
 
 int main(int argc, char** argv) {
-  const mezzo::Task task{mezzo::TaskTarget::kLink, mezzo::LabelKind::kClasses};
+  const mezzo::Task task{mezzo::TaskTarget::kLink, mezzo::LabelKind::kMultiLabel};
   mezzo::TrainOptions options{.model = mezzo::nn::ModelKind::kGcn,
                               .hidden = 64,
                               .dropout = 0.5,

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "mezzo/core/type_list.h"
@@ -20,8 +21,8 @@ enum class TaskTarget : std::uint8_t {
 
 /// The kind of a label.
 enum class LabelKind : std::uint8_t {
-  kClass,    ///< one class
-  kClasses,  ///< for each class whether the target belongs to it: multi-label data
+  kClass,       ///< one class
+  kMultiLabel,  ///< for each class whether the target belongs to it
   kNumbers,
 };
 
@@ -55,17 +56,17 @@ struct ClassLabel {
   static constexpr LabelKind kind = LabelKind::kClass;
   static constexpr std::string_view name = "class";
 };
-struct ClassesLabel {
-  static constexpr LabelKind kind = LabelKind::kClasses;
-  static constexpr std::string_view name = "classes";
+struct MultiLabel {
+  static constexpr LabelKind kind = LabelKind::kMultiLabel;
+  static constexpr std::string_view name = "labels";
 };
 struct NumbersLabel {
   static constexpr LabelKind kind = LabelKind::kNumbers;
   static constexpr std::string_view name = "regression";
 };
-using LabelKinds = TypeList<ClassLabel, ClassesLabel, NumbersLabel>;
+using LabelKinds = TypeList<ClassLabel, MultiLabel, NumbersLabel>;
 
-/// A member of Tasks; its name is "node-class", "edge-regression" and so on.
+/// A member of Tasks; its name is "node-class", "node-labels", "edge-regression" and so on.
 template <class Target, class Label>
 struct TaskOf {
   static constexpr Task kind{Target::kind, Label::kind};
@@ -85,14 +86,22 @@ struct TaskOf {
 
 /// The links of a graph: one class, with an entry of 1 for an edge and 0 for a negative pair.
 struct LinkTask {
-  static constexpr Task kind{TaskTarget::kLink, LabelKind::kClasses};
+  static constexpr Task kind{TaskTarget::kLink, LabelKind::kMultiLabel};
   static constexpr std::string_view name = "link";
 };
 
-using Tasks = TypeList<TaskOf<NodeTarget, ClassLabel>, TaskOf<NodeTarget, ClassesLabel>,
+using Tasks = TypeList<TaskOf<NodeTarget, ClassLabel>, TaskOf<NodeTarget, MultiLabel>,
                        TaskOf<NodeTarget, NumbersLabel>, TaskOf<EdgeTarget, ClassLabel>,
-                       TaskOf<EdgeTarget, ClassesLabel>, TaskOf<EdgeTarget, NumbersLabel>,
-                       TaskOf<GraphTarget, ClassLabel>, TaskOf<GraphTarget, ClassesLabel>,
+                       TaskOf<EdgeTarget, MultiLabel>, TaskOf<EdgeTarget, NumbersLabel>,
+                       TaskOf<GraphTarget, ClassLabel>, TaskOf<GraphTarget, MultiLabel>,
                        TaskOf<GraphTarget, NumbersLabel>, LinkTask>;
+
+/// The name of a task that a file has, as in Tasks: older files have "node-classes" for
+/// "node-labels", and so for edges and graphs.
+inline std::string task_name_of_file(std::string name) {
+  constexpr std::string_view kOld = "-classes";
+  if (name.ends_with(kOld)) name.replace(name.size() - kOld.size(), kOld.size(), "-labels");
+  return name;
+}
 
 }  // namespace mezzo

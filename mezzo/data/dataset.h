@@ -115,7 +115,7 @@ constexpr bool fits(Metric metric, Task task, std::int64_t num_classes) {
   if (is_of_numbers(metric)) return task.labels == LabelKind::kNumbers;
   if (is_of_ranks(metric)) return task.target == TaskTarget::kLink;
   if (metric == Metric::kAccuracy) return task.labels == LabelKind::kClass;
-  const bool several = task.labels == LabelKind::kClasses;
+  const bool several = task.labels == LabelKind::kMultiLabel;
   if (metric == Metric::kMicroF1) return several;
   if (metric == Metric::kMacroF1) return several || task.labels == LabelKind::kClass;
   return several || (task.labels == LabelKind::kClass && num_classes == 2);

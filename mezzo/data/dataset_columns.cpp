@@ -120,21 +120,21 @@ TargetLabels class_labels(const at::Tensor& labels, std::optional<std::int64_t> 
 LabelKind label_kind_of(const at::Tensor& labels) {
   if (!labels.defined()) return LabelKind::kClass;
   if (labels.is_floating_point()) return LabelKind::kNumbers;
-  return labels.dim() == 2 ? LabelKind::kClasses : LabelKind::kClass;
+  return labels.dim() == 2 ? LabelKind::kMultiLabel : LabelKind::kClass;
 }
 
 LabelKind label_kind_of_file(const at::Tensor& labels) {
   const bool several = labels.dim() == 2 && labels.size(1) > 1;
-  if (!labels.is_floating_point()) return several ? LabelKind::kClasses : LabelKind::kClass;
+  if (!labels.is_floating_point()) return several ? LabelKind::kMultiLabel : LabelKind::kClass;
   const auto is = [&labels](int value) { return labels.eq(value); };
   const at::Tensor entry = is(0).logical_or_(is(1)).logical_or_(is(-1)).logical_or_(is(kNoEntry));
   const bool entries = several && entry.logical_or_(labels.isnan()).all().item<bool>();
-  return entries ? LabelKind::kClasses : LabelKind::kNumbers;
+  return entries ? LabelKind::kMultiLabel : LabelKind::kNumbers;
 }
 
 at::Tensor has_label(const at::Tensor& labels) {
   switch (label_kind_of(labels)) {
-    case LabelKind::kClasses:
+    case LabelKind::kMultiLabel:
       return labels.ne(kNoEntry).any(1);
     case LabelKind::kNumbers:
       return labels.isnan().logical_not_().any(1);
@@ -146,7 +146,7 @@ at::Tensor has_label(const at::Tensor& labels) {
 
 Metric usual_metric(LabelKind labels) {
   if (labels == LabelKind::kNumbers) return Metric::kR2;
-  return labels == LabelKind::kClasses ? Metric::kMicroF1 : Metric::kAccuracy;
+  return labels == LabelKind::kMultiLabel ? Metric::kMicroF1 : Metric::kAccuracy;
 }
 
 TargetLabels number_labels(const at::Tensor& numbers, const std::string& where, TaskTarget of) {

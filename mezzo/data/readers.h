@@ -132,7 +132,7 @@ struct TargetLabels {
 LabelKind label_kind_of(const at::Tensor& labels);
 
 /// What labels of a file are if nothing says it: several columns of 0, 1 and missing entries are
-/// kClasses, integers kClass, others kNumbers.
+/// kMultiLabel, integers kClass, others kNumbers.
 LabelKind label_kind_of_file(const at::Tensor& labels);
 
 /// bool [T]: which of such labels are there.

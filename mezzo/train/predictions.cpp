@@ -50,7 +50,7 @@ Predictions predictions_of(const at::Tensor& logits, LabelKind labels) {
   Predictions predictions;
   if (labels == LabelKind::kNumbers) {
     predictions.numbers = logits.contiguous();
-  } else if (labels == LabelKind::kClasses) {
+  } else if (labels == LabelKind::kMultiLabel) {
     predictions.classes = logits.gt(0).to(at::kByte).contiguous();
     predictions.probabilities = logits.sigmoid().contiguous();
   } else {

@@ -196,7 +196,7 @@ Problem make_problem(const Dataset& dataset, const TrainOptions& options) {
   problem.negatives = dataset.negatives;
   if (dataset.target == TaskTarget::kLink) add_negatives(problem, dataset);
   if (needs_both_labels(dataset.metric)) {
-    const bool several = problem.task.labels == LabelKind::kClasses;
+    const bool several = problem.task.labels == LabelKind::kMultiLabel;
     // Other nodes may have hidden labels, all of one class.
     MEZZO_CHECK(!problem.masks.train.any().item<bool>() || has_score(problem.masks.train, problem),
                 "dataset {}: the {} of the training nodes is undefined, {}", dataset.name,

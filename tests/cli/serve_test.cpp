@@ -133,7 +133,7 @@ TEST(Serve, answers_numbers_and_several_labels) {
   RequestHandler of_several = several.handler();
   const json labels = ask(of_several, R"({"nodes": [3]})");
   const Predictions one = mezzo::detail::predictions_of(
-      several.predictor().predict(at::tensor({3})), LabelKind::kClasses);
+      several.predictor().predict(at::tensor({3})), LabelKind::kMultiLabel);
   for (std::int64_t c = 0; c < 3; ++c) {
     const auto column = static_cast<std::size_t>(c);
     EXPECT_EQ(labels["classes"][0][column].get<int>(), one.classes[0][c].item<int>());
@@ -172,7 +172,7 @@ TEST(Serve, answers_pairs_of_nodes) {
   RequestHandler of_links = links.handler();
   const Predictions both = mezzo::detail::predictions_of(
       links.predictor().predict_edges(at::tensor({0, 7}), at::tensor({5, 8}), at::tensor({1, 0})),
-      LabelKind::kClasses);
+      LabelKind::kMultiLabel);
   const json answer = ask(of_links, R"({"edges": [[0, 5], [7, 8]], "rows": [1, 0]})");
   for (const std::int64_t i : {0, 1}) {
     const auto row = static_cast<std::size_t>(i);

@@ -28,8 +28,8 @@ std::string label_file(LabelKind kind, const std::vector<std::int64_t>& bits) {
     entries.insert(entries.end(), {bit, 1 - bit});
     numbers.insert(numbers.end(), {static_cast<float>(bit) * 2.5F, 7});
   }
-  return kind == LabelKind::kClasses ? test::npy_int64({count, 2}, entries)
-                                     : test::npy_float32({count, 2}, numbers);
+  return kind == LabelKind::kMultiLabel ? test::npy_int64({count, 2}, entries)
+                                        : test::npy_float32({count, 2}, numbers);
 }
 
 /// Writes a set of 30 paths of three or four nodes with labels of that kind of nodes (whether they

@@ -162,6 +162,8 @@ TEST_F(UsageTest, wrong_options_are_exit_code_2_and_one_line) {
       {{"train", "--dataset", rings, "--model", "nonsense"},
        "--model: 'nonsense' is not one of gcn, sage, gat, gin, gine, sgc, mlp"},
       {{"compare", "--models", "gcn,cat"}, "--models: 'cat' is not one of gcn, sage"},
+      {{"train", "--task", "node-classes"},
+       "--task: 'node-classes' is not one of node-class, node-labels, node-regression"},
       {{"train", "--optimizer", "lion"}, "adam, adamw, sgd"},
       {{"train", "--norm", "group"}, "none, layer, batch"},
       {{"train", "--precision", "fp8"}, "fp32, tf32, bf16, fp16"},

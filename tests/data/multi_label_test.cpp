@@ -15,7 +15,7 @@ constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 const std::vector<std::int64_t> kEntries = {1, 0, 1, 0, 0, 255, 0, 1, 0, 255, 255, 255};
 
 void expect_entries(const Dataset& data, Metric metric) {
-  EXPECT_EQ(data.task().labels, LabelKind::kClasses);
+  EXPECT_EQ(data.task().labels, LabelKind::kMultiLabel);
   EXPECT_EQ(data.num_classes, 3);
   EXPECT_EQ(data.metric, metric);
   EXPECT_EQ(data.labels.scalar_type(), at::kByte);

@@ -89,11 +89,11 @@ TEST(MultiLabel, options_for_one_label_a_node_are_refused) {
   const Dataset data = rings_of_several_labels();
   TrainOptions options = test::quick_options();
   options.capture = true;
-  EXPECT_THROWS(InvalidArgument, test::fragments("capture", "node-classes"),
+  EXPECT_THROWS(InvalidArgument, test::fragments("capture", "node-labels"),
                 make_problem(data, options));
   options = test::sampled_options(SamplerKind::kNeighbor);
   options.sampling->balance_classes = true;
-  EXPECT_THROWS(InvalidArgument, test::fragments("balance-classes", "node-classes"),
+  EXPECT_THROWS(InvalidArgument, test::fragments("balance-classes", "node-labels"),
                 train(data, options));
 }
 
@@ -113,7 +113,7 @@ TEST(MultiLabel, a_checkpoint_is_resumed_evaluated_and_predicted_from) {
   const Dataset data = rings_of_several_labels();
   const TrainReport whole = test::expect_unbroken(folder, data, test::quick_options(), 4);
   const TrainedModel trained = load_checkpoint(folder.path("whole"));
-  EXPECT_EQ(trained.data.task.labels, LabelKind::kClasses);
+  EXPECT_EQ(trained.data.task.labels, LabelKind::kMultiLabel);
   EXPECT_EQ(evaluate(data, trained).val, whole.best.val);
   const Predictions predictions = predict(data, trained);
   ASSERT_EQ(predictions.classes.sizes(), (std::vector<std::int64_t>{40, 3}));

@@ -8,7 +8,8 @@
 /// Small data sets with labels of edges or graphs.
 namespace mezzo::test {
 
-constexpr LabelKind kLabelKinds[] = {LabelKind::kClass, LabelKind::kClasses, LabelKind::kNumbers};
+constexpr LabelKind kLabelKinds[] = {LabelKind::kClass, LabelKind::kMultiLabel,
+                                     LabelKind::kNumbers};
 
 /// Well above what a model reaches that ignores its input: 0.5, and 0 of numbers.
 constexpr double kLearnt = 0.8;
@@ -18,11 +19,11 @@ inline void set_labels(Dataset& data, LabelKind kind, const at::Tensor& number) 
   const at::Tensor both = at::stack({number, 1 - number}, 1);
   data.num_classes = 2;
   if (kind == LabelKind::kClass) data.labels = number.to(at::kLong);
-  if (kind == LabelKind::kClasses) data.labels = both.to(at::kByte);
+  if (kind == LabelKind::kMultiLabel) data.labels = both.to(at::kByte);
   if (kind == LabelKind::kNumbers) data.labels = (100 * both).to(at::kFloat);
-  data.metric = kind == LabelKind::kClass     ? Metric::kAccuracy
-                : kind == LabelKind::kClasses ? Metric::kMicroF1
-                                              : Metric::kR2;
+  data.metric = kind == LabelKind::kClass        ? Metric::kAccuracy
+                : kind == LabelKind::kMultiLabel ? Metric::kMicroF1
+                                                 : Metric::kR2;
   const at::Tensor place = at::arange(number.numel()).remainder(5);
   data.train_masks = place.lt(3).unsqueeze(1);
   data.val_masks = place.eq(3).unsqueeze(1);

@@ -93,7 +93,7 @@ void describe_labels(const Dataset& dataset, DatasetInfo& info) {
   info.unlabelled -= count(has_label);
   if (dataset.task().labels == LabelKind::kNumbers) return describe_numbers(dataset, info);
   const at::Tensor counts =
-      dataset.task().labels == LabelKind::kClasses
+      dataset.task().labels == LabelKind::kMultiLabel
           ? dataset.labels.eq(1).sum(0)
           : at::bincount(dataset.labels.masked_select(has_label), {}, dataset.num_classes);
   for (std::int64_t c = 0; c < dataset.num_classes; ++c) {

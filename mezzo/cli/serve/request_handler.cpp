@@ -168,8 +168,8 @@ json RequestHandler::predictions(const at::Tensor& logits) const {
   const detail::OneThread one_thread;  // beside the other connections
   const Predictions result = detail::predictions_of(logits, labels_);
   if (result.numbers.defined()) return {{"numbers", list_of<float>(result.numbers)}};
-  return {{"classes", labels_ == LabelKind::kClasses ? list_of<std::uint8_t>(result.classes)
-                                                     : list_of<std::int64_t>(result.classes)},
+  return {{"classes", labels_ == LabelKind::kMultiLabel ? list_of<std::uint8_t>(result.classes)
+                                                        : list_of<std::int64_t>(result.classes)},
           {"probabilities", list_of<float>(result.probabilities)}};
 }
 

@@ -37,7 +37,7 @@ class TargetChecks : public DatasetCheck {
       case LabelKind::kClass:
         check_one_label_a_target();
         break;
-      case LabelKind::kClasses:
+      case LabelKind::kMultiLabel:
         check_entries();
         break;
       case LabelKind::kNumbers:

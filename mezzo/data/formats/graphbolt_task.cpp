@@ -37,7 +37,7 @@ std::optional<Task> kind_of(const YamlPlace& task, const fs::path& folder,
   const at::Tensor labels = set.array("labels");
   if (!task.has("num_classes")) return Task{.target = target, .labels = label_kind_of_file(labels)};
   const bool several = labels.dim() == 2 && labels.size(1) > 1;
-  return Task{.target = target, .labels = several ? LabelKind::kClasses : LabelKind::kClass};
+  return Task{.target = target, .labels = several ? LabelKind::kMultiLabel : LabelKind::kClass};
 }
 
 /// The sets of a role in the order of their types, which are of `types`.

@@ -194,7 +194,7 @@ TargetLabels read_labels(const LabelFile& file, const NpyMeta& meta) {
   switch (file.kind) {
     case LabelKind::kClass:
       return class_labels(file.items, meta.num_classes, where, file.target);
-    case LabelKind::kClasses:
+    case LabelKind::kMultiLabel:
       require(!meta.num_classes || *meta.num_classes == file.items.size(-1), where,
               "{} classes are declared, the labels have {} columns", meta.num_classes.value_or(0),
               file.items.size(-1));

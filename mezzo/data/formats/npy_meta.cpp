@@ -66,7 +66,7 @@ NpyMeta read_npy_meta(const std::filesystem::path& folder) {
   meta.num_classes = count_of(root, "num_classes", where);
   meta.metric = metric_of(text_of(root, "metric", where), where);
   if (const std::optional<std::string> task = text_of(root, "task", where)) {
-    meta.task = parse_in_file(Tasks{}, where + ": task", *task);
+    meta.task = parse_in_file(Tasks{}, where + ": task", task_name_of_file(*task));
   }
   if (root.contains("class_names")) {
     meta.class_names = strings_of(root["class_names"], "class_names", where);

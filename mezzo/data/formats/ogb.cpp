@@ -80,7 +80,7 @@ SourceHeader OgbSource::header() {
       .num_nodes = counts().num_nodes,
       .num_features = of_nodes,
       .num_edge_features = of_edges,
-      .metric = is_binary || kind == LabelKind::kClasses ? Metric::kRocAuc : usual_metric(kind)};
+      .metric = is_binary || kind == LabelKind::kMultiLabel ? Metric::kRocAuc : usual_metric(kind)};
 }
 
 void OgbSource::edges(const TakeEdges& take) {
@@ -178,7 +178,7 @@ fs::path OgbSource::raw_file(TaskTarget of, const char* name) const {
 
 std::optional<LabelKind> OgbSource::label_kind(std::int64_t columns) const {
   if (kind_ || is_set()) return kind_;
-  return columns > 1 ? LabelKind::kClasses : LabelKind::kClass;
+  return columns > 1 ? LabelKind::kMultiLabel : LabelKind::kClass;
 }
 
 std::int64_t OgbSource::total(const std::vector<std::int64_t>& counts, const char* what) const {
@@ -200,7 +200,7 @@ TargetLabels OgbSource::read_labels() {
   switch (label_kind(values.size(1)).value_or(kind_of_values(values))) {
     case LabelKind::kClass:
       break;
-    case LabelKind::kClasses:
+    case LabelKind::kMultiLabel:
       return entry_labels(values, where, target_);
     case LabelKind::kNumbers:
       return number_labels(values, where, target_);

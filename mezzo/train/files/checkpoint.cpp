@@ -100,6 +100,17 @@ T read_fact(const json& data, const char* key) {
   return fact->get<T>();
 }
 
+/// The field "config", with the task's name as config_and_data() writes it.
+json config_of(CheckpointReader& reader) {
+  json config = reader.object("config");
+  if (!config.contains("data") || !config["data"].is_object()) return config;
+  if (const auto task = config["data"].find("task");
+      task != config["data"].end() && task->is_string()) {
+    *task = task_name_of_file(task->get<std::string>());
+  }
+  return config;
+}
+
 DatasetFacts read_facts(const json& config) {
   const json data = config.value("data", json::object());
   DatasetFacts facts{.name = read_fact<std::string>(data, "name"),
@@ -183,7 +194,7 @@ DatasetFacts facts_of(const Dataset& dataset) {
 
 Checkpoint read_checkpoint(const std::string& path) {
   CheckpointReader reader(path, at::kCPU);
-  const json config = reader.object("config");
+  const json config = config_of(reader);
   const History history = history_from_json(path, reader.object("history"));
   Checkpoint checkpoint;
   checkpoint.names = reader.texts("names");
@@ -210,7 +221,8 @@ DatasetFacts facts_from_config(const std::string& config) {
 }
 
 std::string read_config(const std::string& path) {
-  return CheckpointReader(path, at::kCPU).object("config").dump();
+  CheckpointReader reader(path, at::kCPU);
+  return config_of(reader).dump();
 }
 
 void check_resumable(const std::string& path, const TrainOptions& written,
@@ -277,7 +289,7 @@ void resume_checkpoint(const std::string& path, const TrainOptions& options, con
 void resume_checkpoint(const std::string& path, const std::string& bytes,
                        const TrainOptions& options, const Dataset& dataset, TrainState& state) {
   CheckpointReader reader(path, bytes, options.device);
-  check_same(path, without_changes(reader.object("config")),
+  check_same(path, without_changes(config_of(reader)),
              without_changes(config_and_data(options, dataset)));
   History history = history_from_json(path, reader.object("history"));
   std::vector<at::Tensor> best_weights = reader.tensors("best_weights");

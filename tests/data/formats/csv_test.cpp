@@ -42,7 +42,7 @@ TEST_F(CsvFolder, the_task_says_whether_integers_are_numbers) {
   const Dataset data = load_dataset(root(), {.task = Task{.labels = LabelKind::kNumbers}});
   EXPECT_EQ(floats_of(data.labels.nan_to_num(99)), (std::vector<float>{1, 0, 99}));
   EXPECT_THROWS(InvalidArgument, test::fragments("task", "node-class"),
-                load_dataset(root(), {.task = Task{.labels = LabelKind::kClasses}}));
+                load_dataset(root(), {.task = Task{.labels = LabelKind::kMultiLabel}}));
   write("nodes.csv", "id,label,f0\n2,0.5,1\n5,0,2\n9,0,3\n");
   EXPECT_THROWS(IoError, test::fragments("nodes.csv:2: ", "0.5"),
                 load_dataset(root(), {.task = Task{.labels = LabelKind::kClass}}));

@@ -151,7 +151,7 @@ TEST_F(GraphBoltFolder, numbers_are_labels_without_classes) {
   EXPECT_TRUE(refused("set/train-labels.npy", npy_float32({3}, {1, 2, 3}), {"2 seeds", "[3]"}));
   write("set/train-labels.npy", npy_float32({2, 2}, {0, 1, 1, 1}));
   write("set/val-labels.npy", npy_float32({1, 2}, {0, NAN}));
-  EXPECT_EQ(name_of(Tasks{}, read().task()), "node-classes");
+  EXPECT_EQ(name_of(Tasks{}, read().task()), "node-labels");
   EXPECT_EQ(integers_of(read().labels), (std::vector<std::int64_t>{0, 255, 1, 1, 255, 255, 0, 1}));
   const Task numbers{.labels = LabelKind::kNumbers};
   EXPECT_EQ(read({.task = numbers}).task(), numbers);

@@ -318,12 +318,15 @@ TEST_F(NpyFolder, labels_that_are_floats_are_numbers) {
 
 TEST_F(NpyFolder, the_task_decides_what_columns_of_zeros_and_ones_are) {
   folder_.write("labels.npy", npy_float32({3, 2}, {0, 1, 1, 1, 0, 0}));
-  EXPECT_EQ(load().task().labels, LabelKind::kClasses);
+  EXPECT_EQ(load().task().labels, LabelKind::kMultiLabel);
   EXPECT_EQ(load({.task = Task{.labels = LabelKind::kNumbers}}).task().labels, LabelKind::kNumbers);
   folder_.write("meta.json", R"({"task": "node-regression"})");
   EXPECT_EQ(load().task().labels, LabelKind::kNumbers);
-  EXPECT_EQ(load({.task = Task{.labels = LabelKind::kClasses}}).task().labels, LabelKind::kClasses);
-  EXPECT_TRUE(refused("meta.json", R"({"task": "edges"})", "node-regression"));
+  EXPECT_EQ(load({.task = Task{.labels = LabelKind::kMultiLabel}}).task().labels,
+            LabelKind::kMultiLabel);
+  folder_.write("meta.json", R"({"task": "node-classes"})");  // the former name
+  EXPECT_EQ(load().task().labels, LabelKind::kMultiLabel);
+  EXPECT_TRUE(refused("meta.json", R"({"task": "edges"})", "node-labels"));
 }
 
 }  // namespace

@@ -231,7 +231,7 @@ TEST_F(OgbGraphs, labels_may_be_numbers_or_of_several_classes) {
   EXPECT_EQ(name_of(Tasks{}, read().task()), "graph-regression");
   EXPECT_EQ(floats_of(read().labels.nan_to_num(9)), (std::vector<float>{0.5F, -2, 9}));
   write("raw/graph-label.csv.gz", gzip("1,\n0,1\nnan,0\n"));
-  EXPECT_EQ(name_of(Tasks{}, read().task()), "graph-classes");
+  EXPECT_EQ(name_of(Tasks{}, read().task()), "graph-labels");
   EXPECT_EQ(integers_of(read().labels), (std::vector<std::int64_t>{1, 255, 0, 1, 255, 0}));
   write("raw/graph-label.csv.gz", gzip("1\n2\n3\n"));
   EXPECT_EQ(read().metric, Metric::kAccuracy);

@@ -474,6 +474,16 @@ TEST_F(CheckpointTest, an_invalid_option_is_named) {
   expect_named("/data/classes", 1000000000000, "weights or more");
 }
 
+TEST_F(CheckpointTest, the_former_name_of_a_task_is_read) {
+  options.epochs = 1;
+  train(test::rings_of_several_labels(), options);
+  ChangedCheckpoint changed(options.checkpoint);
+  EXPECT_EQ(changed.options()["data"]["task"], "node-labels");
+  const std::string former = changed.with("/data/task", "node-classes");
+  EXPECT_EQ(read_checkpoint(former).data.task, Task{.labels = LabelKind::kMultiLabel});
+  EXPECT_EQ(read_config(former), read_config(options.checkpoint));  // so it can be resumed
+}
+
 TEST_F(CheckpointTest, resuming_may_change_epochs_patience_and_the_path_of_the_data) {
   options.dataset = "/here";
   options.epochs = 2;

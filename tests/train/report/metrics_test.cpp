@@ -337,7 +337,7 @@ TEST(MacroF1, of_several_labels_is_the_mean_over_the_columns) {
 
 TEST(Metrics, fit_their_tasks) {
   constexpr Task kOne{TaskTarget::kNode, LabelKind::kClass};
-  constexpr Task kSeveral{TaskTarget::kGraph, LabelKind::kClasses};
+  constexpr Task kSeveral{TaskTarget::kGraph, LabelKind::kMultiLabel};
   constexpr Task kOfNumbers{TaskTarget::kEdge, LabelKind::kNumbers};
   detail::for_each(Metrics{}, [&]<class T>() {
     const bool link = fits(T::kind, LinkTask::kind, 1), one = fits(T::kind, kOne, 3);
