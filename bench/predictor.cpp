@@ -251,6 +251,7 @@ int main(int argc, char** argv) {
                       .widths = {128},
                       .width_help = "Features and width of each layer",
                       .add_options = add_options,
-                      .run = run},
+                      .run = run,
+                      .keeps_freed_pages = false},
                      argc, argv);
 }

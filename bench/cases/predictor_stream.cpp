@@ -9,7 +9,6 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include "mezzo/core/error.h"
 #include "mezzo/core/table.h"
@@ -129,10 +128,6 @@ class Follower {
 }  // namespace
 
 void run_stream(Bench& bench, std::int64_t layers, const std::string& path, std::int64_t batch) {
-  // Outputs of ever more nodes leave holes in a heap that keeps its pages, which glibc does not
-  // fill.
-  mallopt(M_MMAP_THRESHOLD, 16 << 20);
-  mallopt(M_MMAP_MAX, 65536);
   const EdgeStream stream = read_stream(path, batch);
   const std::int64_t width = bench.arguments.widths.front();
   const at::Tensor features = at::randn({stream.batches.back().num_nodes, width});

@@ -197,7 +197,7 @@ const Outcome* Bench::run(const Plan& plan, MeasureOptions options) {
 }
 
 int run_program(const Program& program, int argc, char** argv) {
-  keep_freed_pages();
+  if (program.keeps_freed_pages) keep_freed_pages();
   NoWarnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {

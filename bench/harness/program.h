@@ -63,6 +63,7 @@ struct Program {
   bool takes_graph = false;                                       ///< --scale and --edges
   std::function<void(CLI::App&)> add_options = [](CLI::App&) {};  ///< its own
   std::function<void(Bench&)> run;
+  bool keeps_freed_pages = true;  ///< as a program that trains
 };
 
 /// The whole of main(): reads the options, runs the program, writes the JSON. Returns the exit

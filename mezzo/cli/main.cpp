@@ -4,7 +4,6 @@
 #include "mezzo/cli/interrupt.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/spin_limit.h"
-#include "mezzo/runtime/memory.h"
 
 namespace {
 
@@ -22,7 +21,5 @@ void on_load(int /*argc*/, char** argv, char** environment) {
 int main(int argc, char** argv) {
   std::vector<std::string> arguments;
   for (int i = 1; i < argc; ++i) arguments.emplace_back(argv[i]);
-  // The tensors of a server grow with its graph: pages of former ones would never be used again.
-  if (arguments.empty() || arguments.front() != "predict") mezzo::keep_freed_pages();
   return mezzo::cli::run(arguments);
 }

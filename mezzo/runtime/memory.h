@@ -37,7 +37,8 @@ MEZZO_API std::int64_t proportional_bytes();
 /// Stops malloc from returning freed memory to the system. Call it at the start of a program that
 /// trains on the CPU: every step frees and allocates the same large tensors, and by default glibc
 /// unmaps and maps their pages each time (40 % of an epoch on WordNet). The process then keeps its
-/// peak memory until it ends.
+/// peak memory until it ends. Leave it out in a server whose tensors grow: they do not fit into the
+/// pages of smaller ones.
 MEZZO_API void keep_freed_pages();
 
 }  // namespace mezzo

@@ -10,6 +10,7 @@
 #include "mezzo/cli/page/pages.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/cli/runs.h"
+#include "mezzo/runtime/memory.h"
 #include "mezzo/train/files/files.h"
 #include "mezzo/train/report/report.h"
 
@@ -130,6 +131,7 @@ int compare_command(const Arguments& arguments) {
   add_report_options(app, run);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
+  keep_freed_pages();
 
   MEZZO_CHECK(!compare.model || compare.models.empty(),
               "--model and --models: expected only one of them");

@@ -11,6 +11,7 @@
 #include "mezzo/cli/progress.h"
 #include "mezzo/cli/run.h"
 #include "mezzo/core/error.h"
+#include "mezzo/runtime/memory.h"
 #include "mezzo/train/doctor/doctor.h"
 #include "mezzo/train/files/files.h"
 
@@ -53,6 +54,7 @@ int doctor_command(const Arguments& arguments) {
   add_report_options(app, run);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
+  keep_freed_pages();
 
   MEZZO_CHECK(doctor.steps >= 1, "--steps: expected at least 1, got {}", doctor.steps);
   finish(app, run);

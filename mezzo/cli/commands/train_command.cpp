@@ -21,6 +21,7 @@
 #include "mezzo/data/parts.h"
 #include "mezzo/dist/group/process_group.h"
 #include "mezzo/dist/rendezvous/environment.h"
+#include "mezzo/runtime/memory.h"
 #include "mezzo/train/data_checks.h"
 #include "mezzo/train/dataset_choice.h"
 #include "mezzo/train/files/checkpoint.h"
@@ -258,6 +259,7 @@ int train_command(const Arguments& arguments) {
   add_report_options(app, run);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
+  keep_freed_pages();
 
   const dist::ProcessGroup group = join_group(run.machine.device, group_timeout);
   const Dataset dataset = prepare(group, app, run);

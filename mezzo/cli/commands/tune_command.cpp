@@ -17,6 +17,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/table.h"
 #include "mezzo/data/convert.h"
+#include "mezzo/runtime/memory.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/files/files.h"
 #include "mezzo/train/tune/tune.h"
@@ -138,6 +139,7 @@ int tune_command(const Arguments& arguments) {
   refuse_recipe(app);
   if (!parse_arguments(app, arguments)) return kSuccess;
   ignore_sigpipe();
+  keep_freed_pages();
 
   tuning.trials = output + ".trials.json";
   check_tune(app, run, output, tuning.trials);
