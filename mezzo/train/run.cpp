@@ -18,12 +18,12 @@
 namespace mezzo {
 namespace {
 
-Problem checked_problem(const Dataset& dataset, const TrainOptions& options, Ranks& ranks) {
-  ranks.together([&] { check_options(options); });
-  check_group(dataset, options, ranks);
+Problem checked_problem(const Dataset& dataset, const TrainOptions& options, Processes& processes) {
+  processes.together([&] { check_options(options); });
+  check_group(dataset, options, processes);
   Problem problem;
-  ranks.together([&] {
-    if (!options.checkpoint.empty() && ranks.is_first()) {
+  processes.together([&] {
+    if (!options.checkpoint.empty() && processes.is_first()) {
       check_writable("checkpoint", options.checkpoint);
     }
     reset_peak_memory(options.device);
@@ -39,40 +39,40 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
     : dataset_(dataset),
       options_(options),
       callbacks_(callbacks),
-      ranks_(group, options.device),
-      problem_(checked_problem(dataset, options, ranks_)),
-      state_(options, problem_, ranks_.batch_normalization(), std::move(own)) {
+      processes_(group, options.device),
+      problem_(checked_problem(dataset, options, processes_)),
+      state_(options, problem_, processes_.batch_normalization(), std::move(own)) {
   check_patience();
-  steps_ = make_epoch_steps(problem_, dataset, options, ranks_);
-  ranks_.check_same("the batches of an epoch", fmt::format("{}", steps_->num_batches()));
+  steps_ = make_epoch_steps(problem_, dataset, options, processes_);
+  processes_.check_same("the batches of an epoch", fmt::format("{}", steps_->num_batches()));
   if (!options.resume.empty()) resume();
-  ranks_.together([&] {  // the others get the weights of the first
-    if (options.init.empty() || !ranks_.is_first()) return;
+  processes_.together([&] {  // the others get the weights of the first
+    if (options.init.empty() || !processes_.is_first()) return;
     init_from_checkpoint(options.init, model_options(options, problem_), *state_.model);
   });
   loss_scale_ = state_.scaler.get_scale();
-  if (ranks_.alone()) return;
+  if (processes_.alone()) return;
   fix_own_threads();
-  ranks_.share_weights(*state_.model);
+  processes_.share_weights(*state_.model);
   // The time so far is mostly the wait for the process that reads its data last.
-  ranks_.reset_seconds();
+  processes_.reset_seconds();
   state_.exchange = [this](LossTotals& totals, const std::function<void()>& meanwhile) {
-    interrupted_ =
-        ranks_.exchange(*state_.model, totals, wants_stop(), options_.gradient_traffic, meanwhile);
+    interrupted_ = processes_.exchange(*state_.model, totals, wants_stop(),
+                                       options_.gradient_traffic, meanwhile);
   };
 }
 
 void Run::resume() {
   const std::string& path = options_.resume;
   std::string bytes;
-  ranks_.together([&] {
-    if (ranks_.is_first()) bytes = read_checkpoint_bytes(path);
+  processes_.together([&] {
+    if (processes_.is_first()) bytes = read_checkpoint_bytes(path);
   });
-  bytes = ranks_.from_first(bytes);
+  bytes = processes_.from_first(bytes);
   resume_checkpoint(path, bytes, options_, dataset_, state_);
   History& history = state_.history;
   // The nodes of a batch depend on the number of processes.
-  if (history.begun.world_size != ranks_.world_size()) history.begun = {};
+  if (history.begun.world_size != processes_.world_size()) history.begun = {};
   seconds_before_ = history.total_seconds;
   communication_before_ = history.communication_seconds;
   MEZZO_CHECK(history.epoch() <= options_.epochs,
@@ -87,7 +87,7 @@ void Run::resume() {
 void Run::check_patience() {
   if (!options_.patience) return;
   const double validates = has_score(problem_.masks.val, problem_) ? 1 : 0;
-  MEZZO_CHECK(ranks_.largest(validates) > 0,
+  MEZZO_CHECK(processes_.largest(validates) > 0,
               "patience: dataset {} has no validation {}s that have a score in split {}",
               dataset_.name, name_of(TaskTargets{}, problem_.task.target), options_.split_index);
 }
@@ -97,15 +97,15 @@ bool Run::train_epoch() {
   History& history = state_.history;
   BegunEpoch& begun = history.begun;
   const std::int64_t num_batches = steps_->num_batches();
-  begun.world_size = ranks_.world_size();
-  ranks_.or_give_up([&] { steps_->begin(history.epoch(), begun.batches); });
+  begun.world_size = processes_.world_size();
+  processes_.or_give_up([&] { steps_->begin(history.epoch(), begun.batches); });
   while (begun.batches < num_batches && !interrupted_) {
     const Clock::time_point start = Clock::now();
     const StepResult result = next_batch();
     begun.milliseconds += 1e3 * seconds_since(start);
     count(result);
     report_batch();
-    if (ranks_.alone()) interrupted_ = wants_stop();
+    if (processes_.alone()) interrupted_ = wants_stop();
     if (begun.batches < num_batches && !interrupted_) save_if_due();
   }
   steps_->end();
@@ -127,8 +127,8 @@ bool Run::train_epoch() {
 }
 
 StepResult Run::next_batch() {
-  ranks_.seed_step(options_.seed, state_.history.steps);
-  return ranks_.or_give_up([this] { return steps_->next(state_); });
+  processes_.seed_step(options_.seed, state_.history.steps);
+  return processes_.or_give_up([this] { return steps_->next(state_); });
 }
 
 void Run::count(const StepResult& step) {
@@ -148,25 +148,25 @@ void Run::count(const StepResult& step) {
              step.skipped);
 }
 
-/// The scores over all targets: from rank 0, or combined from the parts of all ranks.
+/// The scores over all targets: from process 0, or combined from the parts of all processes.
 Scores Run::scores() {
   Scores own;
-  ranks_.together([&] {
-    if (!dataset_.part && !ranks_.is_first()) return;
+  processes_.together([&] {
+    if (!dataset_.part && !processes_.is_first()) return;
     // Processes that wait in a collective of a GPU use their CPU threads.
     const bool others_idle = !dataset_.part && options_.device.is_cpu();
-    const ThreadGuard threads(others_idle ? ranks_.local_world_size() : 1);
+    const ThreadGuard threads(others_idle ? processes_.local_world_size() : 1);
     const Outputs outputs = evaluate_model(state_.model, problem_, options_);
     evaluated_ = evaluated_targets(outputs.logits, problem_.task.target, dataset_.part);
     check_outputs(evaluated_, state_, options_);
     own = score_outputs(outputs, state_.model->head(), problem_, options_);
   });
-  if (!dataset_.part || ranks_.alone()) return ranks_.from_first(own);
+  if (!dataset_.part || processes_.alone()) return processes_.from_first(own);
   const auto count = [](const at::Tensor& mask) {
     return static_cast<double>(mask.sum().item<std::int64_t>());
   };
   const SplitMasks& masks = problem_.masks;
-  return ranks_.mean(
+  return processes_.mean(
       own, {.train = count(masks.train), .val = count(masks.val), .test = count(masks.test)});
 }
 
@@ -201,7 +201,7 @@ void Run::report_batch() const {
                            .batch = begun.batches,
                            .batches = steps_->num_batches(),
                            .loss = begun.mean_loss()};
-  ranks_.or_give_up([&] { callbacks_.on_batch(record); });
+  processes_.or_give_up([&] { callbacks_.on_batch(record); });
 }
 
 void Run::report_epoch(std::int64_t epoch, bool evaluated) const {
@@ -214,18 +214,19 @@ void Run::report_epoch(std::int64_t epoch, bool evaluated) const {
                      .skipped_steps = state_.history.skipped_steps,
                      .scores = std::nullopt};
   if (evaluated) record.scores = state_.history.evaluations.back().scores;
-  ranks_.or_give_up([&] { callbacks_.on_epoch(record); });
+  processes_.or_give_up([&] { callbacks_.on_epoch(record); });
 }
 
 void Run::take_times() {
   state_.history.total_seconds = seconds_before_ + seconds_since(start_);
-  state_.history.communication_seconds = communication_before_ + ranks_.seconds();
+  state_.history.communication_seconds = communication_before_ + processes_.seconds();
 }
 
 void Run::save() {
-  if (options_.checkpoint.empty() || !ranks_.is_first()) return;
+  if (options_.checkpoint.empty() || !processes_.is_first()) return;
   take_times();
-  ranks_.or_give_up([this] { write_checkpoint(options_.checkpoint, options_, dataset_, state_); });
+  processes_.or_give_up(
+      [this] { write_checkpoint(options_.checkpoint, options_, dataset_, state_); });
   saved_ = Clock::now();
 }
 
@@ -293,13 +294,13 @@ TrainedModel Run::trained() const {
 TrainReport Run::checked_report() {
   TrainReport result = report_of(state_, options_, problem_.metric);
   result.dataset = dataset_.name;
-  result.world_size = ranks_.world_size();
+  result.world_size = processes_.world_size();
   result.stopped_by = stopped_by_;
   result.sampling = steps_->sampling();
   if (!save_error_.empty()) throw CheckpointError(save_error_, std::move(result));
   if (stopped_by_ == StopReason::kInterrupted) return result;  // it may be resumed
   try {
-    ranks_.together([this] { check_end(state_.history, options_.precision, evaluated_); });
+    processes_.together([this] { check_end(state_.history, options_.precision, evaluated_); });
   } catch (const NumericError& error) {
     throw TrainingDiverged(error.what(), std::move(result));
   }

@@ -8,7 +8,7 @@
 #include "mezzo/dist/group/process_group.h"
 #include "mezzo/train/clock.h"
 #include "mezzo/train/problem.h"
-#include "mezzo/train/ranks.h"
+#include "mezzo/train/processes.h"
 #include "mezzo/train/state.h"
 #include "mezzo/train/steps/epoch_steps.h"
 #include "mezzo/train/trainer.h"
@@ -51,7 +51,7 @@ class Run {
   const TrainCallbacks& callbacks_;
   Clock::time_point start_ = Clock::now();
   Clock::time_point saved_ = start_;
-  Ranks ranks_;
+  Processes processes_;
   Problem problem_;
   TrainState state_;
   std::unique_ptr<EpochSteps> steps_;

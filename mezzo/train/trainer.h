@@ -84,23 +84,24 @@ MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
 /// The same by all processes of the group. Each calls it with equal data and options (except for
 /// files, workers and the index of the device) and trains on an equal share of the training nodes,
 /// drawn once from the seed. batch_size is that of a process, so a step is on world_size times as
-/// many nodes. Gradients are averaged before the scaler checks them, so all ranks have the same
+/// many nodes. Gradients are averaged before the scaler checks them, so all processes have the same
 /// weights and skip the same steps. With all neighbours and without dropout a run equals, up to
 /// rounding, that of one process with the joined batches. With batch normalization, which is over
-/// the rows of all ranks (dist::SyncBatchNorm1d), this holds if no two ranks compute the same
-/// hidden node; such a node counts once for each rank.
+/// the rows of all processes (dist::SyncBatchNorm1d), this holds if no two processes compute the
+/// same hidden node; such a node counts once for each process.
 ///
-/// Rank 0 evaluates (on CPUs with the threads of all processes of its machine) while the others
+/// Process 0 evaluates (on CPUs with the threads of all processes of its machine) while the others
 /// wait; an evaluation must take less than the group's time-out. On parts (Dataset::part) every
-/// rank evaluates its own nodes. Only rank 0 reads options.resume and options.init, and writes
-/// options.checkpoint. Another number of processes may resume a run; an unfinished epoch then
-/// starts again. Callbacks are called on every rank; should_stop on any rank ends all, and is
-/// called before on_batch. The reports of the ranks differ only in seconds, bytes and sampling;
-/// each rank has the model.
+/// process evaluates its own nodes. Only process 0 reads options.resume and options.init, and
+/// writes options.checkpoint. Another number of processes may resume a run; an unfinished epoch
+/// then starts again. Callbacks are called on every process; should_stop on any process ends all,
+/// and is called before on_batch. The reports of the processes differ only in seconds, bytes and
+/// sampling; each process has the model.
 ///
-/// Throws as train(); also InvalidArgument, on all ranks, if their data or options differ, without
-/// sampling, with a sampler other than neighbor, labor and layer, and for fewer training nodes than
-/// processes; IoError if another rank fails. With one process: the same as train() without group.
+/// Throws as train(); also InvalidArgument, on all processes, if their data or options differ,
+/// without sampling, with a sampler other than neighbor, labor and layer, and for fewer training
+/// nodes than processes; IoError if another process fails. With one process: the same as train()
+/// without group.
 MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
                             const TrainCallbacks& callbacks, const dist::ProcessGroup& group);
 
@@ -111,8 +112,8 @@ MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
 /// for sampling.fanouts. recommended_options(dataset, {.model = nn::ModelKind::kOwn}) returns
 /// options that fit. Self loops are off by default. Batches of blocks have
 /// Topology::parent_in_degrees. Checkpoints are read with the model: `resume` and `init` by this
-/// function, else load_checkpoint(path, model). With several processes the weights of rank 0 count,
-/// and batch normalization is over the rows of a process unless the model has
+/// function, else load_checkpoint(path, model). With several processes the weights of process 0
+/// count, and batch normalization is over the rows of a process unless the model has
 /// dist::SyncBatchNorm1d.
 ///
 /// Throws as train(); also InvalidArgument for options of the kinds of nn::Model (hidden, heads,

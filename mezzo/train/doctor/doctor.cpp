@@ -13,7 +13,7 @@
 #include "mezzo/runtime/cuda_library.h"
 #include "mezzo/train/options/option_fields.h"
 #include "mezzo/train/problem.h"
-#include "mezzo/train/ranks.h"
+#include "mezzo/train/processes.h"
 #include "mezzo/train/state.h"
 #include "mezzo/train/steps/epoch_steps.h"
 
@@ -45,7 +45,7 @@ class TrainJob : public amp::detail::DiagnosisJob {
   TrainJob(const Dataset& dataset, const TrainOptions& options)
       : dataset_(dataset),
         given_(options),
-        ranks_(dist::ProcessGroup(), options.device),
+        processes_(dist::ProcessGroup(), options.device),
         prepared_(make_problem(dataset, options)) {}
 
   c10::Device device() const override { return given_.device; }
@@ -58,7 +58,7 @@ class TrainJob : public amp::detail::DiagnosisJob {
     // Once, as in training; the watched steps show the cast.
     if (timed && !options_.sampling) problem_.features = cast_once(problem_.features, options_);
     state_ = std::make_unique<TrainState>(options_, problem_);
-    steps_ = make_epoch_steps(problem_, dataset_, options_, ranks_);
+    steps_ = make_epoch_steps(problem_, dataset_, options_, processes_);
     batch_ = 0;
   }
 
@@ -94,7 +94,7 @@ class TrainJob : public amp::detail::DiagnosisJob {
 
   const Dataset& dataset_;
   const TrainOptions& given_;
-  Ranks ranks_;
+  Processes processes_;
   const Problem prepared_;
   TrainOptions options_;  // of the run
   Problem problem_;

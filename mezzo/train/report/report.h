@@ -77,8 +77,8 @@ struct TrainReport {
   double epoch_ms_min = 0, epoch_ms_median = 0;  ///< training steps, without evaluation
   double evaluation_seconds = 0;                 ///< all evaluations together
   double total_seconds = 0;                      ///< everything after the data were read
-  /// Of this rank, from the first step on: communication and the wait for other processes, without
-  /// that of batch normalization.
+  /// Of this process, from the first step on: communication and the wait for the
+  /// others, without that of batch normalization.
   double communication_seconds = 0;
   std::string warning;  ///< that the run has learnt little; empty: none, and on parts of a data set
   std::int64_t peak_memory_bytes = 0;         ///< of tensors, on the device of the run

@@ -47,11 +47,11 @@ class CapturedSteps : public EpochSteps {
 }  // namespace
 
 std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Dataset& dataset,
-                                             const TrainOptions& options, Ranks& ranks) {
+                                             const TrainOptions& options, Processes& processes) {
   TrainingRows rows = training_rows(problem, dataset, options);
-  rows = dataset.part ? ranks.padded(rows) : ranks.share_of(rows, options.seed);
+  rows = dataset.part ? processes.padded(rows) : processes.share_of(rows, options.seed);
   if (options.sampling) {
-    return make_sampled_steps(problem, rows, options, ranks.sampler_seed(options.seed));
+    return make_sampled_steps(problem, rows, options, processes.sampler_seed(options.seed));
   }
   FullGraphLoss loss(problem, std::move(rows), options.loss);
   if (options.capture) return std::make_unique<CapturedSteps>(std::move(loss), options);

@@ -7,7 +7,7 @@
 #include "mezzo/data/dataset.h"
 #include "mezzo/train/options/options.h"
 #include "mezzo/train/problem.h"
-#include "mezzo/train/ranks.h"
+#include "mezzo/train/processes.h"
 #include "mezzo/train/report/report.h"
 #include "mezzo/train/state.h"
 #include "mezzo/train/steps/step.h"
@@ -31,10 +31,10 @@ class EpochSteps {
 };
 
 /// The steps for `options` on this process's share of the training rows of `problem`, which must
-/// outlive them. All ranks have equally many batches. Communicates if the data are a part. Throws
-/// InvalidArgument if there are no training rows, or not enough for a batch.
+/// outlive them. All processes have equally many batches. Communicates if the data are a part.
+/// Throws InvalidArgument if there are no training rows, or not enough for a batch.
 std::unique_ptr<EpochSteps> make_epoch_steps(const Problem& problem, const Dataset& dataset,
-                                             const TrainOptions& options, Ranks& ranks);
+                                             const TrainOptions& options, Processes& processes);
 
 /// Part of make_epoch_steps(), for options with sampling. seed: of the sampler.
 std::unique_ptr<EpochSteps> make_sampled_steps(const Problem& problem, const TrainingRows& rows,

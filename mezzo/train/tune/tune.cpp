@@ -77,10 +77,10 @@ class Search {
   /// Whether trial `a` is better than `b`, which has a score.
   bool is_better(const Trial& a, const Trial& b) const {
     const bool fewer = is_error(dataset_.metric);
-    const auto rank = [fewer](const Trial& trial) {
+    const auto key = [fewer](const Trial& trial) {
       return std::tuple(trial.epochs, fewer ? -trial.score : trial.score, -trial.candidate);
     };
-    return !std::isnan(a.score) && rank(a) > rank(b);
+    return !std::isnan(a.score) && key(a) > key(b);
   }
 
   const Dataset& dataset_;

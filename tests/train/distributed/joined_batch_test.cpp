@@ -5,8 +5,8 @@
 #include "support/tensors.h"
 #include "support/tolerance.h"
 #include "train/checkpoints.h"
-#include "train/distributed/rank_processes.h"
-#include "train/distributed/rank_work.h"
+#include "train/distributed/process_work.h"
+#include "train/distributed/processes.h"
 
 namespace mezzo::test::joined_batch_test {
 namespace {
@@ -48,7 +48,7 @@ TEST(Distributed, two_and_four_processes_equal_one_on_the_joined_batch) {
     const Checkpoint one = read_checkpoint(options.checkpoint);
     for (const int processes : {2, 4}) {
       SCOPED_TRACE(fmt::format("{}, {} processes", word, processes));
-      const std::vector<std::string> outputs = run_ranks(folder, processes, "joined-" + word);
+      const std::vector<std::string> outputs = run_processes(folder, processes, "joined-" + word);
       for (const std::string& each : outputs) EXPECT_EQ(each, outputs[0]);
       const std::string end = fmt::format("steps {} skipped {} epochs {} world {}", alone.steps,
                                           alone.skipped_steps, alone.epochs_run, processes);
@@ -58,10 +58,10 @@ TEST(Distributed, two_and_four_processes_equal_one_on_the_joined_batch) {
   }
 }
 
-TEST_F(DistributedTest, a_model_of_the_program_begins_with_the_weights_of_rank_0) {
-  const std::vector<std::string> expected_report = run_ranks(folder, 2, "joined-fp32");
+TEST_F(DistributedTest, a_model_of_the_program_begins_with_the_weights_of_process_0) {
+  const std::vector<std::string> expected_report = run_processes(folder, 2, "joined-fp32");
   const Checkpoint expected = read_checkpoint(folder.path("checkpoint"));
-  EXPECT_EQ(run_ranks(folder, 2, "own"), expected_report);
+  EXPECT_EQ(run_processes(folder, 2, "own"), expected_report);
   expect_same_weights(read_checkpoint(folder.path("checkpoint")), expected);
 }
 
@@ -69,7 +69,7 @@ TEST_F(DistributedTest, several_labels_a_node_are_learnt_as_on_the_joined_batch)
   TrainOptions options = joined_options(amp::Precision::kFloat32, kJoinedNodes);
   options.checkpoint = folder.path("alone");
   train(labelled_rings(), options);
-  const std::vector<std::string> outputs = run_ranks(folder, 2, "several-labels");
+  const std::vector<std::string> outputs = run_processes(folder, 2, "several-labels");
   EXPECT_EQ(outputs[0], outputs[1]);
   expect_joined(read_checkpoint(folder.path("checkpoint")), read_checkpoint(options.checkpoint),
                 amp::Precision::kFloat32);
@@ -81,7 +81,7 @@ TEST_F(DistributedTest, labels_of_edges_graphs_and_links_are_learnt_as_on_the_jo
     TrainOptions options = joined_options(data, rows);
     options.checkpoint = folder.path("alone");
     const TrainReport alone = train(data, options);
-    const std::vector<std::string> outputs = run_ranks(folder, 2, data.name);
+    const std::vector<std::string> outputs = run_processes(folder, 2, data.name);
     EXPECT_EQ(outputs[0], outputs[1]);
     EXPECT_NE(outputs[0].find(fmt::format("steps {} skipped 0", alone.steps)), std::string::npos)
         << outputs[0];
@@ -102,7 +102,7 @@ TEST_F(DistributedTest, batch_normalization_is_that_of_the_joined_batch) {
   for (const int processes : {2, 4}) {
     SCOPED_TRACE(fmt::format("{} processes", processes));
     const std::string work = std::string("joined-fp32") + kNormalized;
-    const std::vector<std::string> outputs = run_ranks(folder, processes, work);
+    const std::vector<std::string> outputs = run_processes(folder, processes, work);
     for (const std::string& each : outputs) EXPECT_EQ(each, outputs[0]);
     expect_joined(read_checkpoint(folder.path("checkpoint")), one, amp::Precision::kFloat32);
   }
@@ -113,18 +113,18 @@ TEST_F(DistributedTest, batch_normalization_is_that_of_the_joined_batch) {
   EXPECT_EQ(train(node_pairs(), options).steps, kJoinedEpochs + 4);
 }
 
-/// Each step rounds a gradient of at most about 1 by ranks * 2^-8 of the sum of absolute values,
-/// and the weights that it leads to make the next ones other by as much again.
+/// Each step rounds a gradient of at most about 1 by the number of processes * 2^-8 of the sum of
+/// absolute values, and the weights that it leads to make the next ones other by as much again.
 TEST_F(DistributedTest, bfloat16_traffic_stays_within_its_rounding) {
   TrainOptions options = joined_options(amp::Precision::kFloat32, kJoinedNodes);
   options.checkpoint = folder.path("alone");
   train(two_rings(), options);
   const Checkpoint one = read_checkpoint(options.checkpoint);
   constexpr int kProcesses = 2;
-  const std::vector<std::string> exact = run_ranks(folder, kProcesses, "joined-fp32");
+  const std::vector<std::string> exact = run_processes(folder, kProcesses, "joined-fp32");
   const Checkpoint float32 = read_checkpoint(folder.path("checkpoint"));
   const std::vector<std::string> outputs =
-      run_ranks(folder, kProcesses, std::string("joined-fp32") + kSmallTraffic);
+      run_processes(folder, kProcesses, std::string("joined-fp32") + kSmallTraffic);
   EXPECT_EQ(outputs[0], outputs[1]);
   EXPECT_NE(outputs[0], exact[0]) << "the gradients have not been rounded";
   const Checkpoint small = read_checkpoint(folder.path("checkpoint"));

@@ -13,7 +13,7 @@
 #include "support/npy_writer.h"
 #include "train/checkpoints.h"
 
-/// Runs of several processes. Each is this program, started for the test in rank_work_test.cpp.
+/// Runs of several processes. Each is this program, started for the test in process_work_test.cpp.
 namespace mezzo::test {
 
 inline std::string own_path() {
@@ -21,26 +21,27 @@ inline std::string own_path() {
   return ::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0 ? path.data() : "";
 }
 
-/// Runs `work` in `ranks` processes and returns the output of each: losses, or an error.
-inline std::vector<std::string> run_ranks(const TempFolder& folder, int ranks,
-                                          const std::string& work) {
+/// Runs `work` in `num_processes` processes and returns the output of each: losses, or an error.
+inline std::vector<std::string> run_processes(const TempFolder& folder, int num_processes,
+                                              const std::string& work) {
   const FreePort port;
   // ctest sets these for this process.
   std::string script = "unset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX; ";
-  for (int rank = 0; rank < ranks; ++rank) {
-    folder.remove(fmt::format("{}.{}", work, rank));
+  for (int process = 0; process < num_processes; ++process) {
+    folder.remove(fmt::format("{}.{}", work, process));
     script += fmt::format(
         "RANK={0} WORLD_SIZE={1} LOCAL_RANK={0} MASTER_ADDR=127.0.0.1 MASTER_PORT={2} "
         "OMP_NUM_THREADS=1 MEZZO_TEST_WORK='{3}' MEZZO_TEST_FOLDER='{4}' timeout -s KILL 120 '{5}' "
-        "--gtest_also_run_disabled_tests --gtest_filter=DISABLED_Rank.works >'{4}/log{0}' 2>&1 & ",
-        rank, ranks, port.number(), work, folder.path(), own_path());
+        "--gtest_also_run_disabled_tests --gtest_filter=DISABLED_Process.works >'{4}/log{0}' 2>&1 "
+        "& ",
+        process, num_processes, port.number(), work, folder.path(), own_path());
   }
   EXPECT_EQ(std::system((script + "wait").c_str()), 0);
   std::vector<std::string> outputs;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::string path = folder.path(fmt::format("{}.{}", work, rank));
+  for (int process = 0; process < num_processes; ++process) {
+    const std::string path = folder.path(fmt::format("{}.{}", work, process));
     outputs.push_back(read_file(path));
-    EXPECT_FALSE(outputs.back().empty()) << read_file(folder.path(fmt::format("log{}", rank)));
+    EXPECT_FALSE(outputs.back().empty()) << read_file(folder.path(fmt::format("log{}", process)));
   }
   return outputs;
 }

@@ -1,4 +1,4 @@
-#include "train/distributed/rank_work.h"
+#include "train/distributed/process_work.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,10 +16,10 @@
 
 #include "support/tensors.h"
 
-namespace mezzo::test::rank_work_test {
+namespace mezzo::test::process_work_test {
 namespace {
 
-/// Delay of the last rank in the work "late": longer than all its communication.
+/// Delay of the last process in the work "late": longer than all its communication.
 constexpr std::chrono::seconds kLate(6);
 
 /// Changes the data, but not their sizes.
@@ -48,7 +48,7 @@ void watch_threads() {
   at::addGlobalCallback(at::RecordFunctionCallback(look).scopes({at::RecordScope::FUNCTION}));
 }
 
-/// Throws unless rank 0 has evaluated with the threads of all ranks (one each).
+/// Throws unless process 0 has evaluated with the threads of all processes (one each).
 void require_threads(const dist::ProcessGroup& group) {
   cpu_set_t cpus;
   const int usable = ::sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
@@ -58,7 +58,7 @@ void require_threads(const dist::ProcessGroup& group) {
       fmt::format("{} threads at most, {} after it", most_threads.load(), at::get_num_threads()));
 }
 
-/// The run of joined_options() with a model of the program, of other weights on each rank.
+/// The run of joined_options() with a model of the program, of other weights on each process.
 TrainReport train_own(const std::string& folder, const dist::ProcessGroup& group) {
   TrainOptions options =
       joined_options(amp::Precision::kFloat32, kJoinedNodes / group.world_size());
@@ -76,21 +76,22 @@ TrainReport train_own(const std::string& folder, const dist::ProcessGroup& group
 }
 
 /// Sets the data and options of work that equals one process on the joined batch.
-void set_joined(const std::string& work, std::int64_t ranks, Dataset& data, TrainOptions& options) {
+void set_joined(const std::string& work, std::int64_t num_processes, Dataset& data,
+                TrainOptions& options) {
   const auto set = [&](const Dataset& other, std::int64_t rows) {
     data = other;
-    options = joined_options(data, rows / ranks);
+    options = joined_options(data, rows / num_processes);
   };
   if (work == "several-labels") set(labelled_rings(), kJoinedNodes);
   if (work == "edges") set(edges_with_labels(LabelKind::kClass), kTrainingEdges);
   if (work == "graphs") set(graphs_with_labels(LabelKind::kClass), kTrainingGraphs);
   if (work == "groups") set(links_with_negatives(), kTrainingPairs);
   if (work.starts_with("joined-")) {
-    options = joined_options(amp::parse_precision(work.substr(7)), kJoinedNodes / ranks);
+    options = joined_options(amp::parse_precision(work.substr(7)), kJoinedNodes / num_processes);
   }
 }
 
-/// The work `name` of one rank.
+/// The work `name` of one process.
 TrainReport run_work(const std::string& name, const std::string& folder,
                      const dist::ProcessGroup& group) {
   const bool normalized = name.ends_with(kNormalized);
@@ -127,7 +128,7 @@ TrainReport run_work(const std::string& name, const std::string& folder,
   } else if (work == "other-seed") {
     options.seed += static_cast<std::uint64_t>(group.rank());
   } else if (work == "other-cut") {
-    // Both ranks own the same number of nodes, by halves or by every second node.
+    // Both processes own the same number of nodes, by halves or by every second node.
     const at::Tensor nodes = at::arange(data.num_nodes);
     const bool first = group.rank() == 0;
     const at::Tensor parts =
@@ -164,7 +165,7 @@ TrainReport run_work(const std::string& name, const std::string& folder,
   return report;
 }
 
-TEST(DISABLED_Rank, works) {
+TEST(DISABLED_Process, works) {
   const char* work = std::getenv("MEZZO_TEST_WORK");
   const char* folder = std::getenv("MEZZO_TEST_FOLDER");
   ASSERT_TRUE(work != nullptr && folder != nullptr);
@@ -188,4 +189,4 @@ TEST(DISABLED_Rank, works) {
 }
 
 }  // namespace
-}  // namespace mezzo::test::rank_work_test
+}  // namespace mezzo::test::process_work_test

@@ -1,4 +1,4 @@
-#include "mezzo/train/ranks.h"
+#include "mezzo/train/processes.h"
 
 #include <exception>
 #include <vector>
@@ -30,14 +30,14 @@ std::string facts_of(const Dataset& dataset) {
 }  // namespace
 
 template <class Communicate>
-void Ranks::timed(const Communicate& communicate) {
+void Processes::timed(const Communicate& communicate) {
   if (alone()) return;
   const Clock::time_point start = Clock::now();
   communicate();
   seconds_ += seconds_since(start);
 }
 
-void Ranks::check_same(const std::string& what, const std::string& text) {
+void Processes::check_same(const std::string& what, const std::string& text) {
   timed([&] {
     const std::vector<std::int64_t> others = group_.ranks_that_differ(text);
     MEZZO_CHECK(others.empty(), "train: {} of rank {} differ from those of rank 0", what,
@@ -45,13 +45,13 @@ void Ranks::check_same(const std::string& what, const std::string& text) {
   });
 }
 
-void Ranks::check_same_data(const Dataset& dataset) {
+void Processes::check_same_data(const Dataset& dataset) {
   check_same("the data", facts_of(dataset));
   if (alone() || dataset.part) return;
   for (const auto& [name, hash] : content_hashes(dataset)) check_same("the " + name, hash);
 }
 
-TrainingRows Ranks::share_of(const TrainingRows& rows, std::uint64_t seed) const {
+TrainingRows Processes::share_of(const TrainingRows& rows, std::uint64_t seed) const {
   if (alone()) return rows;
   MEZZO_CHECK(rows.rows.numel() >= world_size(),
               "train: expected at least one row to train on for each of the {} processes, got {}",
@@ -63,7 +63,7 @@ TrainingRows Ranks::share_of(const TrainingRows& rows, std::uint64_t seed) const
           .labels = rows.labels.index_select(0, positions)};
 }
 
-TrainingRows Ranks::padded(const TrainingRows& nodes) {
+TrainingRows Processes::padded(const TrainingRows& nodes) {
   const std::int64_t own = nodes.rows.numel();
   const auto most = static_cast<std::int64_t>(largest(static_cast<double>(own)));
   const at::Tensor positions = at::arange(most, nodes.rows.options()).remainder_(own);
@@ -71,17 +71,17 @@ TrainingRows Ranks::padded(const TrainingRows& nodes) {
           .labels = nodes.labels.index_select(0, positions)};
 }
 
-std::uint64_t Ranks::sampler_seed(std::uint64_t seed) const {
-  return is_first() ? seed : random_bits(seed, static_cast<std::uint64_t>(group_.rank()), 0);
+std::uint64_t Processes::sampler_seed(std::uint64_t seed) const {
+  return is_first() ? seed : random_bits(seed, static_cast<std::uint64_t>(index()), 0);
 }
 
-void Ranks::seed_step(std::uint64_t seed, std::int64_t step) const {
+void Processes::seed_step(std::uint64_t seed, std::int64_t step) const {
   if (alone()) return;
-  at::manual_seed(random_bits(seed, static_cast<std::uint64_t>(group_.rank()),
-                              static_cast<std::uint64_t>(step) + 1));
+  at::manual_seed(
+      random_bits(seed, static_cast<std::uint64_t>(index()), static_cast<std::uint64_t>(step) + 1));
 }
 
-void Ranks::together(const std::function<void()>& work) {
+void Processes::together(const std::function<void()>& work) {
   if (alone()) return work();
   std::exception_ptr exception;
   dist::detail::Failure failure;
@@ -91,11 +91,11 @@ void Ranks::together(const std::function<void()>& work) {
     exception = std::current_exception();
     failure = dist::detail::current_failure();
   }
-  std::int64_t first = world_size();  // the lowest failed rank
+  std::int64_t first = world_size();  // the first that failed
   std::string message;
   try {
     timed([&] {
-      const at::Tensor own = at::full({1}, exception ? world_size() - rank() : 0, at::kLong);
+      const at::Tensor own = at::full({1}, exception ? world_size() - index() : 0, at::kLong);
       const at::Tensor largest = own.to(device_);
       group_.all_reduce(largest, dist::ReduceOp::kMax);
       first -= largest.item<std::int64_t>();
@@ -113,11 +113,11 @@ void Ranks::together(const std::function<void()>& work) {
       first);
 }
 
-void Ranks::give_up() const {
+void Processes::give_up() const {
   if (!alone()) group_.give_up(dist::detail::current_failure().text);
 }
 
-std::string Ranks::from(std::int64_t root, const std::string& text) {
+std::string Processes::from(std::int64_t root, const std::string& text) {
   std::string received = text;
   timed([&] {
     at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong).to(device_);
@@ -132,7 +132,7 @@ std::string Ranks::from(std::int64_t root, const std::string& text) {
   return received;
 }
 
-Scores Ranks::from_first(const Scores& scores) {
+Scores Processes::from_first(const Scores& scores) {
   Scores received = scores;
   timed([&] {
     at::Tensor numbers = at::zeros({3}, at::kDouble);
@@ -149,7 +149,7 @@ Scores Ranks::from_first(const Scores& scores) {
   return received;
 }
 
-std::vector<double> Ranks::sums(const std::vector<double>& own) {
+std::vector<double> Processes::sums(const std::vector<double>& own) {
   std::vector<double> totals = own;
   timed([&] {
     at::Tensor numbers = at::tensor(own, at::kDouble).to(device_);
@@ -161,13 +161,13 @@ std::vector<double> Ranks::sums(const std::vector<double>& own) {
   return totals;
 }
 
-double Ranks::largest(double own) {
+double Processes::largest(double own) {
   double result = own;
   timed([&] { result = group_.all_reduce(own, dist::ReduceOp::kMax); });
   return result;
 }
 
-Scores Ranks::mean(const Scores& own, const Scores& counts) {
+Scores Processes::mean(const Scores& own, const Scores& counts) {
   const auto hits = [](double score, double count) { return count > 0 ? score * count : 0; };
   const std::vector<double> totals =
       sums({hits(own.train, counts.train), counts.train, hits(own.val, counts.val), counts.val,
@@ -177,17 +177,17 @@ Scores Ranks::mean(const Scores& own, const Scores& counts) {
           .test = totals[4] / totals[5]};
 }
 
-nn::NormalizationFactory Ranks::batch_normalization() const {
+nn::NormalizationFactory Processes::batch_normalization() const {
   if (alone()) return {};
   return dist::sync_batch_normalization(group_);
 }
 
-void Ranks::share_weights(torch::nn::Module& module) {
+void Processes::share_weights(torch::nn::Module& module) {
   timed([&] { dist::broadcast_parameters(module, group_); });
 }
 
-bool Ranks::exchange(const torch::nn::Module& module, LossTotals& totals, bool stop,
-                     dist::GradientTraffic traffic, const std::function<void()>& meanwhile) {
+bool Processes::exchange(const torch::nn::Module& module, LossTotals& totals, bool stop,
+                         dist::GradientTraffic traffic, const std::function<void()>& meanwhile) {
   at::Tensor numbers = at::tensor({totals.loss_sum, totals.weight, stop ? 1.0 : 0.0}, at::kFloat);
   double meanwhile_seconds = 0;
   const auto timed_meanwhile = [&] {

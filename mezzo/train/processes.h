@@ -24,15 +24,17 @@ namespace mezzo {
 /// The processes that train one model. All of them must call every member that communicates, in the
 /// same order; it throws IoError if another process fails, and does nothing for one process.
 /// Internal to train; not exported.
-class Ranks {
+class Processes {
  public:
   /// device: of the run.
-  Ranks(dist::ProcessGroup group, at::Device device) : group_(std::move(group)), device_(device) {}
+  Processes(dist::ProcessGroup group, at::Device device)
+      : group_(std::move(group)), device_(device) {}
 
   bool alone() const { return group_.world_size() == 1; }
   /// Whether this process evaluates, and writes files.
-  bool is_first() const { return group_.rank() == 0; }
-  std::int64_t rank() const { return group_.rank(); }
+  bool is_first() const { return index() == 0; }
+  /// Of this process, from 0: its rank in dist and in errors.
+  std::int64_t index() const { return group_.rank(); }
   std::int64_t world_size() const { return group_.world_size(); }
   /// The processes of this machine.
   std::int64_t local_world_size() const { return group_.local_world_size(); }
@@ -53,14 +55,14 @@ class Ranks {
   /// The training nodes of this process's part of the data, repeated from the first up to the
   /// largest number of any part.
   TrainingRows padded(const TrainingRows& nodes);
-  /// A seed for the sampler of this process; that of rank 0 is `seed`.
+  /// A seed for the sampler of this process; that of process 0 is `seed`.
   std::uint64_t sampler_seed(std::uint64_t seed) const;
   /// Seeds libtorch's generators for a step, counted from 0, so that processes draw different
   /// numbers and a resumed run the same.
   void seed_step(std::uint64_t seed, std::int64_t step) const;
 
   /// Runs `work`, which must not communicate. If it throws on some processes, all throw: the failed
-  /// ones their own exception, the others the exception of the lowest failed rank, with the rank in
+  /// ones their own exception, the others the exception of the first failed one, with its rank in
   /// front. One all-reduce of a number.
   void together(const std::function<void()>& work);
   /// Runs `work`, which may fail on this process alone, and rethrows its exceptions. With Gloo the
@@ -75,7 +77,7 @@ class Ranks {
     }
   }
 
-  /// Broadcasts the text of rank 0.
+  /// Broadcasts the text of process 0.
   std::string from_first(const std::string& text) { return from(0, text); }
   Scores from_first(const Scores& scores);
   /// The mean over all nodes of the processes' own scores, each over `counts` nodes; NaN without
@@ -86,7 +88,7 @@ class Ranks {
   /// Batch normalization over the rows of all processes, for TrainState; empty for one process. Its
   /// communication is not in seconds().
   nn::NormalizationFactory batch_normalization() const;
-  /// Broadcasts the weights of rank 0.
+  /// Broadcasts the weights of process 0.
   void share_weights(torch::nn::Module& module);
   /// Averages each gradient over the processes and sums the totals (in float32). Returns whether
   /// `stop` is true on some process. One all-reduce a bucket; with bfloat16 traffic one more.

@@ -12,8 +12,8 @@
 #include "train/mini_batches.h"
 #include "train/targets.h"
 
-/// The data and options of training by several processes. A test names the work, and each rank
-/// (rank_work_test.cpp) does it.
+/// The data and options of training by several processes. A test names the work, and each
+/// process (process_work_test.cpp) does it.
 namespace mezzo::test {
 
 inline constexpr std::int64_t kJoinedEpochs = 20;
