@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <csignal>
-#include <exception>
 #include <iostream>
 #include <ostream>
-#include <string_view>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -16,6 +14,8 @@
 #include "mezzo/core/error.h"
 #include "mezzo/core/parse.h"
 #include "mezzo/graph/transforms/transforms.h"
+#include "mezzo/predict/mezzo_predictor.h"
+#include "mezzo/predict/status.h"
 #include "mezzo/runtime/memory.h"
 #include "mezzo/train/files/files.h"
 
@@ -27,8 +27,6 @@ namespace {
 enum ExitCode : int {
   kSuccess = 0,
   kFailedCandidate = 1,
-  kUsageError = 2,
-  kIoError = 3,
   kInternalError = 70,
   kInterrupted = 130,
 };
@@ -156,11 +154,6 @@ int run_checked(const Program& program, int argc, char** argv) {
   return has_failure(bench.report) ? kFailedCandidate : kSuccess;
 }
 
-int fail(const Program& program, ExitCode code, std::string_view text) {
-  std::cerr << program.name << ": " << text.substr(0, text.find('\n')) << std::endl;
-  return code;
-}
-
 }  // namespace
 
 Workload Bench::workload(bool self_loops) {
@@ -203,12 +196,10 @@ int run_program(const Program& program, int argc, char** argv) {
   try {
     handle_signals();
     return run_checked(program, argc, argv);
-  } catch (const InvalidArgument& error) {
-    return fail(program, kUsageError, error.what());
-  } catch (const IoError& error) {
-    return fail(program, kIoError, error.what());
-  } catch (const std::exception& error) {
-    return fail(program, kInternalError, error.what());
+  } catch (...) {
+    const int status = detail::status_of_exception();
+    std::cerr << program.name << ": " << mezzo_last_error() << std::endl;
+    return status == MEZZO_OUT_OF_MEMORY ? kInternalError : status;
   }
 }
 
