@@ -7,6 +7,10 @@
 
 namespace mezzo::kernels {
 
+/// Which operands the derivative reads.
+template <class Op, bool kOfLhs>
+constexpr Derivative kReads = kOfLhs ? Op::lhs_derivative : Op::rhs_derivative;
+
 /// The gradients of an operand of edges, if the rows of operands, gradient and result have the same
 /// elements and nothing is scaled or selected.
 struct EntryGrad {
@@ -29,7 +33,7 @@ template <class Number>
 template <class V, class T, class Op, bool kOfLhs>
 void entry_grad_rows(const MessageGradArgs& a, const EntryGrad& s) {
   using Storage = typename T::Storage;
-  constexpr Derivative kReads = kOfLhs ? Op::lhs_derivative : Op::rhs_derivative;
+  constexpr Derivative kRead = kReads<Op, kOfLhs>;
   const std::int64_t ahead =
       prefetch_distance(s.length * static_cast<std::int64_t>(sizeof(Storage)));
   const auto* const lhs = static_cast<const Storage*>(a.lhs.data);
@@ -40,19 +44,19 @@ void entry_grad_rows(const MessageGradArgs& a, const EntryGrad& s) {
     for (std::int64_t entry = range.begin; entry < range.end; ++entry) {
       if (entry + ahead < s.last) {
         fetch_picked(grad, s.grad, row, entry + ahead, s.length);
-        if constexpr (kReads.reads_lhs) fetch_picked(lhs, s.lhs, row, entry + ahead, s.length);
-        if constexpr (kReads.reads_rhs) fetch_picked(rhs, s.rhs, row, entry + ahead, s.length);
+        if constexpr (kRead.reads_lhs) fetch_picked(lhs, s.lhs, row, entry + ahead, s.length);
+        if constexpr (kRead.reads_rhs) fetch_picked(rhs, s.rhs, row, entry + ahead, s.length);
       }
       const Storage* g = grad + s.grad.at(row, entry) * s.length;
       const Storage *x = nullptr, *y = nullptr;
-      if constexpr (kReads.reads_lhs) x = lhs + s.lhs.at(row, entry) * s.length;
-      if constexpr (kReads.reads_rhs) y = rhs + s.rhs.at(row, entry) * s.length;
+      if constexpr (kRead.reads_lhs) x = lhs + s.lhs.at(row, entry) * s.length;
+      if constexpr (kRead.reads_rhs) y = rhs + s.rhs.at(row, entry) * s.length;
       auto* out = static_cast<Storage*>(a.out) + s.out.at(row, entry) * s.length;
       const auto part = [&](std::int64_t f, auto... count) {
         const V upstream = V::load(T{}, g + f, count...);
         V left = V::zero(), right = V::zero();
-        if constexpr (kReads.reads_lhs) left = V::load(T{}, x + f, count...);
-        if constexpr (kReads.reads_rhs) right = V::load(T{}, y + f, count...);
+        if constexpr (kRead.reads_lhs) left = V::load(T{}, x + f, count...);
+        if constexpr (kRead.reads_rhs) right = V::load(T{}, y + f, count...);
         return kOfLhs ? Op::grad_lhs(upstream, left, right) : Op::grad_rhs(upstream, left, right);
       };
       std::int64_t f = 0;

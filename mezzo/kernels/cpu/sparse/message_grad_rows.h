@@ -108,10 +108,6 @@ struct GradRows {
   std::int64_t last;  ///< end of the entries that may be prefetched
 };
 
-/// Which operands the derivative reads; with the reducer prod, both.
-template <class Op, bool kOfLhs>
-constexpr Derivative kReads = kOfLhs ? Op::lhs_derivative : Op::rhs_derivative;
-
 template <class V, class T>
 std::int64_t look_ahead_distance(const MessageGradArgs& a) {
   std::int64_t length = a.grad.length;
@@ -120,7 +116,7 @@ std::int64_t look_ahead_distance(const MessageGradArgs& a) {
   return prefetch_distance(length * static_cast<std::int64_t>(sizeof(typename T::Storage)));
 }
 
-/// Prefetches the rows that `entry` reads.
+/// Prefetches the rows that `entry` reads; with the reducer prod, of both operands.
 template <class V, class T, class Op, bool kOfLhs>
 [[gnu::always_inline]] inline void look_ahead(const MessageGradArgs& a, const GradRows& rows,
                                               std::int64_t row, std::int64_t entry) {
