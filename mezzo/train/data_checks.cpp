@@ -121,6 +121,9 @@ void check_task(const Dataset& dataset, const TrainOptions& options) {
               "loss: {} is for {}, the task of {} is {}", name_of(LossKinds{}, options.loss),
               of_links ? "links" : "numbers", dataset.name, name_of(Tasks{}, task));
   if (options.decoder) check_decoder(dataset, *options.decoder);
+  MEZZO_CHECK(options.readout == TrainOptions().readout || task.target == TaskTarget::kGraph,
+              "readout: {} is for labels of graphs, the task of {} is {}",
+              name_of(nn::Readouts{}, options.readout), dataset.name, name_of(Tasks{}, task));
   MEZZO_CHECK(!of_links || !has_any(dataset.negatives.train),
               "loss: margin compares each link with a pair that is drawn for it, but {} fixes the "
               "negative pairs of training; train without --loss",

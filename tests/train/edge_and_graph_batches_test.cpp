@@ -18,7 +18,7 @@ std::vector<Dataset> data_of(LabelKind kind) {
 }
 
 TrainOptions batch_options(const Dataset& data) {
-  TrainOptions options = test::task_options();
+  TrainOptions options = test::task_options(data.target);
   options.sampling = test::target_batches(data.target);
   return options;
 }
@@ -60,7 +60,7 @@ TEST(EdgeAndGraphBatches, all_in_one_batch_is_the_full_graph) {
           SCOPED_TRACE(std::string(name_of(Tasks{}, plain.task())) + " " +
                        std::string(nn::to_string(model)));
           const Dataset data = has_weights ? weighted(plain) : plain;
-          TrainOptions options = test::task_options();
+          TrainOptions options = test::task_options(data.target);
           options.model = model;
           options.readout = ReduceOp::kMean;
           options.epochs = 10;

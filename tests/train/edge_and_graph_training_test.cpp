@@ -33,7 +33,7 @@ TEST(EdgeAndGraphTraining, every_task_is_learnt_in_each_precision) {
         data.validate();
         SCOPED_TRACE(std::string(amp::to_string(precision)) + " " +
                      std::string(name_of(Tasks{}, data.task())));
-        TrainOptions options = task_options();
+        TrainOptions options = task_options(data.target);
         options.precision = precision;
         const TrainReport report = train(data, options);
         EXPECT_GT(report.best.val, test::kLearnt);
@@ -47,7 +47,7 @@ TEST(EdgeAndGraphTraining, a_checkpoint_is_resumed_evaluated_and_predicted_from)
   for (const Dataset& data :
        {edges_with_labels(LabelKind::kNumbers), graphs_with_labels(LabelKind::kClass)}) {
     const test::TempFolder folder;
-    TrainOptions options = task_options();
+    TrainOptions options = task_options(data.target);
     options.epochs = 12;
     const TrainReport whole = test::expect_unbroken(folder, data, options, 5);
     const TrainedModel trained = load_checkpoint(folder.path("whole"));
@@ -73,10 +73,13 @@ TEST(EdgeAndGraphTraining, a_checkpoint_is_resumed_evaluated_and_predicted_from)
 TEST(EdgeAndGraphTraining, what_does_not_fit_is_an_error) {
   const Dataset edges = edges_with_labels(LabelKind::kClass);
   const Dataset graphs = graphs_with_labels(LabelKind::kClass);
-  TrainOptions options = task_options();
+  TrainOptions options = task_options(TaskTarget::kGraph);
   options.epochs = 1;
-  const TrainedModel of_edges = train(edges, options).trained;
+  EXPECT_THROWS(InvalidArgument, test::fragments("readout", "sum", "edge-class"),
+                train(edges, options));
   const TrainedModel of_graphs = train(graphs, options).trained;
+  options.readout = ReduceOp::kMean;
+  const TrainedModel of_edges = train(edges, options).trained;
   Dataset plain = edges;
   plain.edge_features.reset();
   EXPECT_THROWS(InvalidArgument, test::fragments("1 features of edges", "have 0"),

@@ -79,7 +79,7 @@ TEST(MiniBatchResume, a_run_on_edges_or_graphs_equals_an_unbroken_one) {
   for (const LabelKind kind : test::kLabelKinds) {
     for (const Dataset& data : {test::edges_with_labels(kind), test::graphs_with_labels(kind)}) {
       SCOPED_TRACE(name_of(Tasks{}, data.task()));
-      TrainOptions options = test::task_options();
+      TrainOptions options = test::task_options(data.target);
       options.dropout = 0.5;
       options.sampling = test::target_batches(data.target);
       for (const std::int64_t batches : {1, 3, 4, 8}) expect_unbroken(options, batches, data);

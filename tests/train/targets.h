@@ -67,10 +67,10 @@ inline Dataset graphs_with_labels(LabelKind kind) {
 }
 
 /// Options that train them to kLearnt.
-inline TrainOptions task_options() {
+inline TrainOptions task_options(TaskTarget target) {
   TrainOptions options = quick_options();
   options.model = nn::ModelKind::kGin;
-  options.readout = ReduceOp::kSum;
+  if (target == TaskTarget::kGraph) options.readout = ReduceOp::kSum;
   options.epochs = 120;
   options.dropout = 0;
   options.weight_decay = 0;
