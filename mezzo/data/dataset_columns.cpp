@@ -105,11 +105,13 @@ TargetLabels class_labels(const at::Tensor& labels, std::optional<std::int64_t> 
   const std::int64_t num_nodes = labels.numel(), limit = most_classes(num_nodes);
   const auto* label = result.labels.const_data_ptr<std::int64_t>();
   const auto [least, most] = std::minmax_element(label, label + num_nodes);
-  require(*least >= kNoLabel, where, "{} {} has the negative label {}", target, least - label,
-          *least);
+  require(*least >= kNoLabel, where,
+          "{} {} has the negative label {}, expected classes from 0, or -1 if it is unknown",
+          target, least - label, *least);
   require(*most >= 0, where, "no {} has a label", target);
-  require(*most < limit, where, "{} {} has label {}, beyond any sensible number of classes", target,
-          most - label, *most);
+  require(*most < limit, where,
+          "{} {} has label {}, expected less than {}, the most classes of {} {}s", target,
+          most - label, *most, limit, num_nodes, target);
   result.num_classes = declared.value_or(*most + 1);
   require(result.num_classes > *most && result.num_classes <= limit, where,
           "{} classes are declared, the largest label is {} ({} {})", result.num_classes, *most,

@@ -2,7 +2,10 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
@@ -55,6 +58,15 @@ void normalize_features(Dataset& dataset) {
               "normalise them when the folder is made: mezzo data convert --normalize-features",
               dataset.origin);
   if (dataset.features.defined()) dataset.features = normalize_rows(dataset.features);
+}
+
+/// The names of the metrics for the labels of the data set.
+std::string metrics_that_fit(const Dataset& dataset) {
+  std::vector<std::string_view> names;
+  detail::for_each(Metrics{}, [&]<class T>() {
+    if (fits(T::kind, dataset.task(), dataset.num_classes)) names.push_back(T::name);
+  });
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 void check(const Dataset& dataset) {
@@ -140,8 +152,9 @@ Dataset load_dataset(const std::string& name_or_path, const LoadOptions& options
     if (dataset.labels.defined()) data::check_task(dataset.task(), options.task, name_or_path);
     if (options.metric && dataset.labels.defined()) {
       MEZZO_CHECK(fits(*options.metric, dataset.task(), dataset.num_classes),
-                  "metric: {} does not fit the task {} of {} classes", metric_name(*options.metric),
-                  name_of(Tasks{}, dataset.task()), dataset.num_classes);
+                  "metric: {} does not fit the task {} of {} classes, expected one of {}",
+                  metric_name(*options.metric), name_of(Tasks{}, dataset.task()),
+                  dataset.num_classes, metrics_that_fit(dataset));
       dataset.metric = *options.metric;
     }
     if (options.normalize_features) normalize_features(dataset);

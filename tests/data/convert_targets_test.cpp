@@ -103,7 +103,8 @@ TEST_F(ConvertTargets, wrong_manifests_are_io_errors) {
   EXPECT_TRUE(refused_with("/arrays/edge_features/shape", {5, 2}, "the counts ask for [6, -1]"));
   EXPECT_TRUE(refused_with("/arrays/edge_features/dtype", "int64", "expected float32"));
   folder_.write("out/edge_features.npy", npy_float32({6, 2}, std::vector<float>(12, INFINITY)));
-  EXPECT_THROWS(IoError, fragments(out(), "edge features: stored value 0"), load_dataset(out()));
+  EXPECT_THROWS(IoError, fragments(out(), "edge features: row 0, column 0 is"),
+                load_dataset(out()));
 }
 
 TEST_F(ConvertTargets, wrong_offsets_of_a_mapped_set_are_io_errors) {

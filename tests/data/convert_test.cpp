@@ -363,7 +363,7 @@ TEST_F(Convert, a_folder_of_parts_is_never_replaced) {
 }
 
 TEST_F(Convert, outputs_that_cannot_be_made_are_errors) {
-  EXPECT_THROWS(IoError, fragments("no/such/folder.partial", "cannot be created"),
+  EXPECT_THROWS(IoError, fragments("output", "no/such does not exist"),
                 convert_dataset(in(), folder_.path("no/such/folder")));
   EXPECT_THROWS(InvalidArgument, "output", convert_dataset(in(), ""));
 }

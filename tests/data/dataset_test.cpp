@@ -173,7 +173,7 @@ TEST(Dataset, wrong_features_are_named) {
   EXPECT_TRUE(invalid([](Dataset& d) { d.features = at::eye(3); }, "expected float32 [2, F]"));
   EXPECT_TRUE(invalid([](Dataset& d) { d.features = at::ones({2}); }, "expected float32 [2, F]"));
   EXPECT_TRUE(invalid([](Dataset& d) { d.features = d.features.to(at::kDouble); }, "got float64"));
-  EXPECT_TRUE(invalid([](Dataset& d) { d.features[1][2] = INFINITY; }, "value 5 is inf"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.features[1][2] = INFINITY; }, "row 1, column 2 is inf"));
 }
 
 TEST(Dataset, wrong_sparse_features_are_named) {
@@ -189,7 +189,8 @@ TEST(Dataset, wrong_sparse_features_are_named) {
 
 TEST(Dataset, wrong_masks_are_named) {
   EXPECT_TRUE(invalid([](Dataset& d) { d.val_masks = at::Tensor(); }, "val masks is undefined"));
-  EXPECT_TRUE(invalid([](Dataset& d) { d.val_masks = d.train_masks; }, "node 0 is in two masks"));
+  EXPECT_TRUE(invalid([](Dataset& d) { d.val_masks = d.train_masks; },
+                      "node 0 is in two masks of split 0, train and val"));
   EXPECT_TRUE(invalid([](Dataset& d) { d.val_masks = at::zeros({2, 2}, at::kBool); }, "[2, 1]"));
   EXPECT_TRUE(
       invalid([](Dataset& d) { d.val_masks = d.val_masks.to(at::kLong); }, "expected bool"));

@@ -64,9 +64,12 @@ class DatasetCheck {
   void check_finite(const at::Tensor& values, const char* what) const {
     const auto* value = values.const_data_ptr<T>();
     for (std::int64_t i = 0; i < values.numel(); ++i) {
-      check(std::isfinite(static_cast<float>(value[i])),
-            "{}: stored value {} is {}, expected finite ones", what, i,
-            static_cast<float>(value[i]));
+      const auto number = static_cast<float>(value[i]);
+      if (std::isfinite(number)) continue;
+      const std::int64_t width = values.dim() == 2 ? values.size(1) : 0;
+      const std::string place = width > 0 ? fmt::format("row {}, column {}", i / width, i % width)
+                                          : fmt::format("stored value {}", i);
+      check(false, "{}: {} is {}, expected finite numbers", what, place, number);
     }
   }
 

@@ -42,7 +42,8 @@ class EdgeChecks : public DatasetCheck {
     const auto* value = values.const_data_ptr<float>();
     const std::int64_t bad =
         first_bad(values.numel(), [&](std::int64_t i) { return !std::isfinite(value[i]); });
-    check(bad == values.numel(), "edge_weights: number {} is not finite", bad);
+    check(bad == values.numel(), "edge_weights: number {} is {}, expected finite numbers", bad,
+          bad < values.numel() ? value[bad] : 0);
   }
 
   void check_edge_features() const {

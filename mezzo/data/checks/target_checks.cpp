@@ -110,9 +110,12 @@ class TargetChecks : public DatasetCheck {
                                  .add_(data_.val_masks.to(at::kByte))
                                  .add_(data_.test_masks.to(at::kByte));
     const at::Tensor twice = times.gt(1).nonzero();
-    check(twice.size(0) == 0, "masks: {} {} is in two masks of split {}", target(),
-          twice.size(0) == 0 ? 0 : twice[0][0].item<std::int64_t>(),
-          twice.size(0) == 0 ? 0 : twice[0][1].item<std::int64_t>());
+    if (twice.size(0) > 0) {
+      const auto row = twice[0][0].item<std::int64_t>(), split = twice[0][1].item<std::int64_t>();
+      const auto is_in = [&](const at::Tensor& mask) { return mask[row][split].item<bool>(); };
+      check(false, "masks: {} {} is in two masks of split {}, {} and {}", target(), row, split,
+            is_in(data_.train_masks) ? "train" : "val", is_in(data_.test_masks) ? "test" : "val");
+    }
     const at::Tensor unlabelled = data_.has_label().logical_not().unsqueeze(1);
     const at::Tensor used = unlabelled.logical_and(times.gt(0)).nonzero();
     check(used.size(0) == 0, "masks: {} {} has no label, but is in a mask of split {}", target(),

@@ -54,7 +54,7 @@ class CsvSource : public GraphSource {
         on_lines_(options.on_lines) {
     refuse_named_split(options, folder.string());
     TextLines lines(edges_);
-    has_edge_labels_ = has_label_column(first_line(lines), names_);
+    has_edge_labels_ = has_label_column(lines, first_line(lines), names_);
     edges_are_targets_ = has_edge_labels_ || (task_ && task_->target == TaskTarget::kEdge);
   }
 
@@ -133,7 +133,10 @@ class CsvSource : public GraphSource {
   void for_each_edge(Edge&& edge) const {
     for_each_edge_line(
         [&](const TextLines& lines, const EdgeColumns& columns, const Fields& fields) {
-          edge(lines, fields[columns.src], fields[columns.dst]);
+          const std::string_view src = fields[columns.src], dst = fields[columns.dst];
+          lines.check(!src.empty() && !dst.empty(), "expected two node ids, got '{}' and '{}'", src,
+                      dst);
+          edge(lines, src, dst);
         });
   }
 
@@ -166,7 +169,7 @@ class CsvSource : public GraphSource {
         columns = edge_columns(lines, line, names_, edges_are_targets_);
         if (columns->has_header) continue;
       }
-      split_csv(line, columns->separator, fields);
+      split_csv(lines, line, columns->separator, fields);
       lines.check(fields.size() == columns->count,
                   "expected two node ids in {} columns, got {} columns", columns->count,
                   fields.size());
@@ -176,7 +179,7 @@ class CsvSource : public GraphSource {
 
   NodeColumns read_header(TextLines& lines) const {
     std::string_view header;
-    require(lines.next(header), lines.where(), "the file is empty");
+    require(lines.next(header), nodes_.string(), "the file is empty, expected a header");
     return node_columns(lines, header, names_, !edges_are_targets_);
   }
 
@@ -189,7 +192,7 @@ class CsvSource : public GraphSource {
     Fields fields;
     while (lines.next(line)) {
       if (line.empty()) continue;
-      split_csv(line, columns.separator, fields);
+      split_csv(lines, line, columns.separator, fields);
       lines.check(fields.size() == columns.count, "{} columns, the header has {}", fields.size(),
                   columns.count);
       row(lines, columns, fields);
@@ -330,7 +333,12 @@ class CsvSource : public GraphSource {
       const std::string_view cell = fields[feature.column];
       lines.check(!is_missing(cell), "expected a number in column {} '{}', got no value ('{}')",
                   feature.column + 1, feature.name, cell);
-      *row++ = feature_of_field(lines, cell);
+      try {
+        *row++ = feature_of_field(lines, cell);
+      } catch (const IoError& fault) {
+        detail::raise<IoError>("{}, in column {} '{}'", fault.what(), feature.column + 1,
+                               feature.name);
+      }
     }
   }
 

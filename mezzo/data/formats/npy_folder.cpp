@@ -53,9 +53,13 @@ void read_splits(Dataset& dataset, const at::Tensor& has_label, const fs::path& 
             name_of(TaskTargets{}, dataset.target));
     return set_random_split(dataset, options.split_seed);
   }
-  MEZZO_CHECK(names.count(options.split) > 0,
-              "split: '{}' is not a split of {}, which has: '{}' (a name picks *_mask_NAME.npy)",
-              options.split, folder.string(), fmt::join(names, "', '"));
+  std::set<std::string> named = names;
+  named.erase("");
+  MEZZO_CHECK(names.contains(options.split), "split: '{}' is not a split of {}, which has {}",
+              options.split, folder.string(),
+              named.empty()
+                  ? "no *_mask_NAME.npy"
+                  : fmt::format("the names '{}' (*_mask_NAME.npy)", fmt::join(named, "', '")));
   dataset.split_names.assign(names.begin(), names.end());
   const std::string suffix = options.split.empty() ? "" : "_" + options.split;
   at::Tensor* const masks[] = {&dataset.train_masks, &dataset.val_masks, &dataset.test_masks};

@@ -15,7 +15,8 @@ using nlohmann::json;
 std::optional<std::int64_t> count_of(const json& root, const char* key, const std::string& where) {
   const auto value = root.find(key);
   if (value == root.end()) return std::nullopt;
-  require(is_int64(*value) && *value >= 0, where, "'{}' is not an integer that is at least 0", key);
+  require(is_int64(*value) && *value >= 0, where, "'{}' is {}, expected an integer of at least 0",
+          key, value->dump());
   return value->get<std::int64_t>();
 }
 

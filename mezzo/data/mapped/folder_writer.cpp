@@ -131,6 +131,9 @@ void check_output(const std::filesystem::path& requested, bool overwrite, const 
   const std::filesystem::path output = without_slash(requested);
   MEZZO_CHECK(output.has_filename() && output.filename() != "..",
               "output: expected a folder to make, got '{}'", output.string());
+  const std::filesystem::path parent = std::filesystem::absolute(output).parent_path();
+  require(std::filesystem::is_directory(parent), "output", "the folder {} does not exist",
+          parent.string());
   if (!std::filesystem::exists(std::filesystem::symlink_status(output))) return;
   const bool folder = std::filesystem::is_directory(output);
   if (folder && std::filesystem::is_empty(output)) return;
@@ -139,7 +142,7 @@ void check_output(const std::filesystem::path& requested, bool overwrite, const 
   const std::string fault = fault_of(output, kind);
   MEZZO_CHECK(fault.empty(), "output: {} exists and {}; name another folder", output.string(),
               fault);
-  MEZZO_CHECK(overwrite, "output: {} exists; ask to overwrite it, or name another folder",
+  MEZZO_CHECK(overwrite, "output: {} exists; overwrite it (--overwrite), or name another folder",
               output.string());
   MEZZO_CHECK(!is_below(source, output),
               "output: {} exists and holds the data set {}, which is read; name another folder",

@@ -129,9 +129,12 @@ at::Tensor as_float32(const at::Tensor& tensor, const std::string& where) {
 at::Tensor as_mask(const at::Tensor& tensor, const std::string& where) {
   if (tensor.scalar_type() == at::kBool) return tensor;
   const bool integers = at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
-  const at::Tensor values = integers ? tensor.to(at::kLong) : tensor;
-  require(integers && values.eq(0).logical_or(values.eq(1)).all().item<bool>(), where,
-          "expected booleans, or integers 0 and 1");
+  require(integers, where, "expected booleans, or integers 0 and 1, got {}",
+          c10::getDtypeNames(tensor.scalar_type()).first);
+  const at::Tensor values = tensor.to(at::kLong);
+  const at::Tensor others = values.masked_select(values.ne(0).logical_and(values.ne(1)));
+  require(others.numel() == 0, where, "expected booleans, or integers 0 and 1, got {}",
+          others.numel() == 0 ? 0 : others[0].item<std::int64_t>());
   return values.to(at::kBool);
 }
 

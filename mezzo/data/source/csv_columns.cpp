@@ -88,17 +88,21 @@ class Header {
 
 }  // namespace
 
-void split_csv(std::string_view line, Separator separator, Fields& fields) {
+void split_csv(const TextLines& lines, std::string_view line, Separator separator, Fields& fields) {
   split_fields(line, separator, fields);
   for (std::string_view& field : fields) {
-    if (field.size() < 2 || field.front() != '"' || field.back() != '"') continue;
+    if (!field.starts_with('"')) continue;
+    lines.check(field.size() >= 2 && field.ends_with('"'),
+                "expected a closing quote in the field {}; quoted fields may not contain the "
+                "separator '{}'",
+                field, static_cast<char>(separator));
     field = field.substr(1, field.size() - 2);
   }
 }
 
-bool has_label_column(std::string_view line, const CsvColumns& names) {
+bool has_label_column(const TextLines& lines, std::string_view line, const CsvColumns& names) {
   Fields fields;
-  split_csv(line, separator_of(line), fields);
+  split_csv(lines, line, separator_of(line), fields);
   const std::string_view label = names.label.empty() ? kLabelColumn : std::string_view(names.label);
   return std::find(fields.begin(), fields.end(), label) != fields.end();
 }
@@ -107,7 +111,7 @@ EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
                          const CsvColumns& names, bool are_targets) {
   EdgeColumns columns{.separator = separator_of(first_line)};
   Fields fields;
-  split_csv(first_line, columns.separator, fields);
+  split_csv(lines, first_line, columns.separator, fields);
   const auto is_integer = [](std::string_view field) {
     return integer_of_field(field).has_value();
   };
@@ -115,7 +119,7 @@ EdgeColumns edge_columns(const TextLines& lines, std::string_view first_line,
     lines.check(names.src.empty() && names.dst.empty() && names.weight.empty(),
                 "--src, --dst and --weight name columns of a header, the first line is '{}'",
                 first_line);
-    lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());
+    lines.check(fields.size() == 2, "expected two columns of node ids, got {}", fields.size());
     return columns;
   }
   const Header header(lines, fields,
@@ -153,7 +157,7 @@ NodeColumns node_columns(const TextLines& lines, std::string_view header_line,
                          const CsvColumns& names, bool needs_label) {
   NodeColumns columns{.separator = separator_of(header_line)};
   Fields fields;
-  split_csv(header_line, columns.separator, fields);
+  split_csv(lines, header_line, columns.separator, fields);
   const Header header(lines, fields,
                       "a header with the columns 'id' and 'label', or those that --id and --label "
                       "name");

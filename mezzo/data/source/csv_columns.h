@@ -17,9 +17,9 @@ namespace mezzo::data {
 /// The fields of a line.
 using Fields = std::vector<std::string_view>;
 
-/// Splits a line. Quotes around a whole field do not belong to it; a separator inside them does
-/// not count as text.
-void split_csv(std::string_view line, Separator separator, Fields& fields);
+/// Splits the last line of `lines`. Quotes around a whole field do not belong to it. Throws for a
+/// field with an opening quote alone: a separator inside quotes is not read.
+void split_csv(const TextLines& lines, std::string_view line, Separator separator, Fields& fields);
 
 /// A column of numbers.
 struct FeatureColumn {
@@ -28,7 +28,7 @@ struct FeatureColumn {
 };
 
 /// Whether the header `line` has the column of labels.
-bool has_label_column(std::string_view line, const CsvColumns& names);
+bool has_label_column(const TextLines& lines, std::string_view line, const CsvColumns& names);
 
 /// The columns of edges.csv; without a header the source and the destination.
 struct EdgeColumns {

@@ -181,7 +181,7 @@ std::int64_t IdRanks::operator()(std::int64_t id) const {
 
 Edge edge_of_fields(const TextLines& lines, const std::vector<std::string_view>& fields,
                     std::optional<std::int64_t> num_nodes) {
-  lines.check(fields.size() == 2, "expected two node ids, got {} columns", fields.size());
+  lines.check(fields.size() == 2, "expected two columns of node ids, got {}", fields.size());
   const std::int64_t src = lines.integer(fields[0]), dst = lines.integer(fields[1]);
   lines.check(num_nodes || std::min(src, dst) >= 0, "node id {} is negative", std::min(src, dst));
   lines.check(!num_nodes || (std::min(src, dst) >= 0 && std::max(src, dst) < *num_nodes),

@@ -98,7 +98,7 @@ TEST(DataConvertCommand, mistakes_end_with_their_exit_codes_and_one_line) {
       {{"--dataset", "no_such_name", "--output", out}, 2, "no_such_name"},
       {{"--dataset", rings, "--output", rings, "--overwrite"}, 2, "no mapped dataset"},
       {{"--dataset", rings, "--output", out, "--feature-dtype", "int8"}, 2, "fp32, bf16, fp16"},
-      {{"--dataset", rings, "--output", folder.path("no/such")}, 3, "cannot be created"},
+      {{"--dataset", rings, "--output", folder.path("no/such")}, 3, "/no does not exist"},
   };
   for (const Mistake& mistake : mistakes) {
     Words words = {"data", "convert"};

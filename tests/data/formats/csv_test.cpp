@@ -129,11 +129,12 @@ TEST_F(CsvFolder, faults_of_the_edges_are_io_errors_with_their_line) {
   EXPECT_TRUE(refused("edges.csv", "from,to\n2,5\n",
                       {"edges.csv:1: ", "--src and --dst", "the header is 'from,to'"}));
   EXPECT_TRUE(refused("edges.csv", "src,dst\n2,5,1\n", {"edges.csv:2: ", "got 3 columns"}));
-  EXPECT_TRUE(refused("edges.csv", "1,2,3\n", {"edges.csv:1: ", "got 3 columns"}));
+  EXPECT_TRUE(refused("edges.csv", "1,2,3\n", {"edges.csv:1: ", "got 3"}));
   EXPECT_TRUE(refused("edges.csv", "src,src,dst\n2,5,1\n", {"two columns 'src'"}));
   EXPECT_TRUE(refused("edges.csv", "src,dst\n2,x\n", {"edges.csv:2: ", "node x is not in"}));
   EXPECT_TRUE(refused("edges.csv", "2,5\n2,3\n", {"edges.csv:2: ", "node 3 is not in nodes.csv"}));
   EXPECT_TRUE(refused("edges.csv", "2,-5\n", {"edges.csv:1: ", "negative"}));
+  EXPECT_TRUE(refused("edges.csv", "src,dst\n2,5\n2,\n", {"edges.csv:3: ", "got '2' and ''"}));
 }
 
 TEST_F(CsvFolder, faults_of_the_nodes_are_io_errors_with_their_line) {
@@ -145,8 +146,10 @@ TEST_F(CsvFolder, faults_of_the_nodes_are_io_errors_with_their_line) {
       refused("nodes.csv", ",id,label,f\n0,2,0,1\n", {"nodes.csv:1: ", "column 1 has no name"}));
   EXPECT_TRUE(refused("nodes.csv", nodes(""), {"nodes.csv", "no nodes"}));
   EXPECT_TRUE(refused("nodes.csv", nodes("2,0,train\n"), {"nodes.csv:2: ", "3 columns"}));
-  EXPECT_TRUE(
-      refused("nodes.csv", nodes("2,0,train,x\n5,0,,1\n9,0,,1\n"), {"nodes.csv:2: ", "'x'"}));
+  EXPECT_TRUE(refused("nodes.csv", nodes("2,\"0,train,1\n"),
+                      {"nodes.csv:2: ", "closing quote in the field \"0;"}));
+  EXPECT_TRUE(refused("nodes.csv", nodes("2,0,train,x\n5,0,,1\n9,0,,1\n"),
+                      {"nodes.csv:2: ", "'x'", "column 4 'f0'"}));
   EXPECT_TRUE(
       refused("nodes.csv", nodes("2,0,,inf\n5,0,,1\n9,0,,1\n"), {"nodes.csv:2: ", "finite"}));
   EXPECT_TRUE(

@@ -288,7 +288,8 @@ TEST_F(NpyFolder, meta_is_checked) {
   EXPECT_TRUE(refused("meta.json", R"({"num_edges": 5})", "declares 5 directed edges"));
   EXPECT_TRUE(refused("meta.json", R"({"num_features": 9})", "declares 9 features"));
   EXPECT_TRUE(refused("meta.json", R"({"num_nodes": "3"})", "not an integer"));
-  EXPECT_TRUE(refused("meta.json", R"({"num_nodes": -3})", "not an integer that is at least 0"));
+  EXPECT_TRUE(refused("meta.json", R"({"num_nodes": -3})",
+                      "'num_nodes' is -3, expected an integer of at least 0"));
   EXPECT_TRUE(refused("meta.json", R"({"name": 3})", "not a string"));
   EXPECT_TRUE(refused("meta.json", R"({"class_names": [1]})", "more than strings"));
   folder_.write("meta.json", R"({"num_classes": 1})");

@@ -62,8 +62,9 @@ TEST_F(EdgeFile, is_told_by_its_first_lines_where_its_name_says_nothing) {
     EXPECT_EQ(edges_of(read(name, kSnap)), edges_of(snap)) << name;
   }
   EXPECT_EQ(data::find_format(folder_.write("other.tsv", "a\tb\n")), nullptr);
-  EXPECT_TRUE(refused("comma.edges", "1,2\n", {"comma.edges:1: ", "two node ids, got 1 columns"}));
-  EXPECT_TRUE(refused("weights.el", "# x\n1 2 0.5\n", {"weights.el:2: ", "got 3 columns"}));
+  EXPECT_TRUE(
+      refused("comma.edges", "1,2\n", {"comma.edges:1: ", "two columns of node ids, got 1"}));
+  EXPECT_TRUE(refused("weights.el", "# x\n1 2 0.5\n", {"weights.el:2: ", "got 3"}));
   EXPECT_TRUE(refused("empty.edges.gz", gzip(""), {"empty.edges.gz", "no edges"}));
   EXPECT_TRUE(refused("bad.gz", gzip(kSnap).substr(0, 20), {"bad.gz", "truncated"}));
 }
