@@ -31,10 +31,11 @@ namespace {
 
 constexpr std::string_view kPrefix = "mezzo: ";
 
-/// Prints the first line of the text.
+/// Prints the first line of the text, without control characters, which a file may have.
 void print_line(std::string_view text) {
   std::string line(text.substr(0, text.find('\n')));
-  std::replace(line.begin(), line.end(), '\r', ' ');
+  const auto is_control = [](char c) { return (c >= '\0' && c < ' ') || c == '\x7f'; };
+  std::replace_if(line.begin(), line.end(), is_control, ' ');
   const std::string whole = fmt::format("{}{}\n", kPrefix, line);
   blank_open_row();
   std::fputs(whole.c_str(), stderr);  // fmt::print throws if the stream is closed

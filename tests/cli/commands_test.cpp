@@ -150,8 +150,8 @@ TEST_F(TrainCommandTest, a_wrong_toml_file_is_exit_code_2) {
   EXPECT_TRUE(test::contains(misspelt.err, "no option hiden (did you mean hidden?)"));
   for (const std::string text :
        {"epoch = 7\n", "[train]\nepochs = 7\n", "epochs = \"few\"\n", "epochs = [1, 2]\n",
-        "config = \"other.toml\"\n", "dataset = \"a#b\"\n", "x\n", "dataset = \"a\n",
-        "skip = maybe\n"}) {
+        "config = \"other.toml\"\n", "keep-float32 = [\"layer0\"\n", "dataset = \"a#b\"\n", "x\n",
+        "dataset = \"a\n", "skip = maybe\n"}) {
     const Outcome outcome =
         run_mezzo(folder, {"train", "--config", folder.write("bad.toml", text)});
     EXPECT_EQ(outcome.code, 2) << text << outcome.err;
@@ -360,9 +360,13 @@ TEST_F(EvaluateAndPredictTest, predict_takes_some_nodes_in_the_order_given) {
   const Outcome outside = predict(csv, {"--nodes", "3,24,99,-1"});
   EXPECT_EQ(outside.code, 2);
   EXPECT_TRUE(test::contains(outside.err, "nodes: expected ids in [0, 24), got -1 to 99"));
-  EXPECT_EQ(predict(csv, {"--nodes", folder.write("words.txt", "7 seven")}).code, 2);
+  const Outcome words = predict(csv, {"--nodes", folder.write("words.txt", "7 \x1b[31mseven")});
+  EXPECT_EQ(words.code, 2);
+  EXPECT_TRUE(test::contains(words.err, "words.txt: expected an integer, got ' [31mseven'"));
   EXPECT_EQ(predict(csv, {"--nodes", folder.write("empty.txt", "")}).code, 2);
-  EXPECT_EQ(predict(csv, {"--nodes", folder.path("none.txt")}).code, 3);
+  const Outcome none = predict(csv, {"--nodes", folder.path("none.txt")});
+  EXPECT_EQ(none.code, 3);
+  EXPECT_TRUE(test::contains(none.err, "none.txt' cannot be read: No such file"));
 }
 
 TEST_F(EvaluateAndPredictTest, training_nodes_among_the_test_nodes_are_a_warning) {

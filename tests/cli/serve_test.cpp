@@ -198,7 +198,7 @@ TEST(Serve, refuses_bad_requests_and_changes_nothing) {
       {R"({"nodes": [1e999]})", {"JSON object"}},
       {std::string(100000, '['), {"JSON object"}},
       {"{}", {"nodes", "add_edges"}},
-      {R"({"node": [1]})", {"nodes", "add_edges"}},
+      {R"({"node": [1]})", {"nodes", "add_edges, remove_edges", "got node"}},
       {R"({"edges": [[1, 2]]})", {"edge", "node"}},
       {R"({"nodes": [1], "depth": 2})", {"depth", "fanouts"}},
       {R"({"nodes": [1], "add_edges": [[1, 2]]})", {"nodes", "add_edges"}},

@@ -1,4 +1,6 @@
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -39,11 +41,16 @@ Nodes parse_nodes(const Arguments& words) {
     nodes.file = words[0];
     std::ifstream file(nodes.file);
     texts.assign(std::istream_iterator<std::string>(file), {});
-    if (!file.eof()) detail::raise<IoError>("--nodes: {} cannot be read", nodes.file);
+    if (!file.eof()) {
+      detail::raise<IoError>(
+          "--nodes: expected ids or a file with one on each line, '{}' cannot be read: {}",
+          nodes.file, std::strerror(errno));
+    }
     MEZZO_CHECK(!texts.empty(), "--nodes: {} has no ids", nodes.file);
   }
+  const std::string place = nodes.file.empty() ? "--nodes" : "--nodes: " + nodes.file;
   for (const std::string& text : texts) {
-    nodes.ids.push_back(parse_number<std::int64_t>("--nodes", text));
+    nodes.ids.push_back(parse_number<std::int64_t>(place, text));
   }
   return nodes;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <istream>
 #include <memory>
@@ -26,25 +27,31 @@ class TomlReader : public CLI::ConfigTOML {
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::stringstream copy;
     std::string line;
+    std::int64_t open_lists = 0;
     for (std::int64_t number = 1; std::getline(input, line); ++number) {
       if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
-      check_line(CLI::detail::trim_copy(line), number);
+      open_lists += check_line(CLI::detail::trim_copy(line), number);
       copy << line << '\n';
     }
+    MEZZO_CHECK(open_lists == 0, "--config: expected as many ] as [, got {} {}",
+                std::abs(open_lists), open_lists > 0 ? "fewer" : "more");
     return ConfigBase::from_config(copy);
   }
 
  private:
   static constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of UTF-8
 
-  static void check_line(const std::string& line, std::int64_t number) {
-    if (line.empty() || line.front() == '#' || line.front() == ']') return;
+  /// Returns how many lists the line opens, less those that it closes.
+  static std::int64_t check_line(const std::string& line, std::int64_t number) {
+    if (line.empty() || line.front() == '#') return 0;
+    if (line.front() == ']') return -1;
     MEZZO_CHECK(line.front() != '[', "--config: line {}: sections are not read, got '{}'", number,
                 line);
     MEZZO_CHECK(!line.starts_with("--"),
                 "--config: line {}: expected a key without dashes, got '{}'", number, line);
     MEZZO_CHECK(line.size() > 2, "--config: line {}: expected key = value, got '{}'", number, line);
     char quote = '\0', last = '\0';
+    std::int64_t open_lists = 0;
     for (const char c : line) {
       if (quote == '\0' && c == '#') break;
       MEZZO_CHECK(c != '#', "--config: line {}: '#' inside quotes cannot be read", number);
@@ -52,11 +59,14 @@ class TomlReader : public CLI::ConfigTOML {
         quote = '\0';
       } else if (quote == '\0' && (c == '"' || c == '\'')) {
         quote = c;
+      } else if (quote == '\0') {
+        open_lists += c == '[' ? 1 : c == ']' ? -1 : 0;
       }
       if (c != ' ' && c != '\t') last = c;
     }
     MEZZO_CHECK(quote == '\0', "--config: line {}: a quote is not closed", number);
     MEZZO_CHECK(last != '=', "--config: line {}: expected key = value, got '{}'", number, line);
+    return open_lists;
   }
 };
 
@@ -214,6 +224,13 @@ bool parse_arguments(OptionParser& parser, const Arguments& arguments) {
     raise<InvalidArgument>("--config: {}", text);
   } catch (const CLI::ExtrasError&) {
     refuse_words(app, app.remaining());
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string_view text = error.what();  // "--seed: 1 required N missing"
+    const std::size_t colon = text.find(": ");
+    if (colon == std::string_view::npos) throw InvalidArgument(error.what());
+    raise<InvalidArgument>(
+        "{}: expected {}", text.substr(0, colon),
+        text.ends_with("missing") ? "a value, got none" : "one value, got several");
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());
   } catch (const std::logic_error&) {

@@ -139,8 +139,11 @@ json RequestHandler::respond(const json& request) {
   for (const auto& [key, handle] : handlers) {
     if (request.contains(key)) return (this->*handle)(request);
   }
-  detail::raise<InvalidArgument>("expected one of the keys {}",
-                                 fmt::join(handlers | std::views::keys, ", "));
+  std::vector<std::string> keys;
+  for (const auto& item : request.items()) keys.push_back(item.key());
+  detail::raise<InvalidArgument>("expected one of the keys {}, got {}",
+                                 fmt::join(handlers | std::views::keys, ", "),
+                                 keys.empty() ? "none" : fmt::format("{}", fmt::join(keys, ", ")));
 }
 
 json RequestHandler::predict(const json& request) {
