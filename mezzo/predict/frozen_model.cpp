@@ -35,7 +35,7 @@ nn::Activation in_whole_vectors(nn::Activation activation) {
 void check_model(const nn::Model& model) {
   MEZZO_CHECK(!model.is_empty(), "Predictor: expected a model, got none");
   const nn::ModelOptions& options = model->options;
-  MEZZO_CHECK(options.kind != nn::ModelKind::kOwn,
+  MEZZO_CHECK(!nn::is_own(options.kind),
               "Predictor: expected a model of kind {}, got a module of your own, which cannot be "
               "copied",
               detail::names(nn::ModelKinds{}));

@@ -20,7 +20,7 @@ namespace mezzo::detail {
 /// thread, and then a row of the result does not depend on the other rows.
 class FrozenModel {
  public:
-  /// Throws InvalidArgument for a model that is missing, of kind kOwn, has an LSTM, or is not on
+  /// Throws InvalidArgument for a model that is missing, nn::is_own(), has an LSTM, or is not on
   /// the CPU.
   FrozenModel(const nn::Model& model, amp::Precision precision);
 

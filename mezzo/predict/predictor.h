@@ -53,7 +53,8 @@ struct SampledNeighbors {
 /// type; for as many calls as there were at the same time 4 N bytes and a list of nodes. A call
 /// holds the edges that it reads and the rows of two layers.
 ///
-/// **Models.** All kinds but kOwn, and SAGEConv's aggregators but kLstm; kSgc only without a graph.
+/// **Models.** All kinds but modules of your own, and SAGEConv's aggregators but kLstm; kSgc only
+/// without a graph.
 class MEZZO_API Predictor {
  public:
   /// Prepares the data as the training did: self loops, normalised features, for links only the

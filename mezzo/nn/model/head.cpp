@@ -34,7 +34,8 @@ at::Tensor weighted(Decoder decoder, const at::Tensor& h, const at::Tensor& weig
 
 HeadTargets HeadTargets::to(at::Device device) const {
   const auto moved = [device](const at::Tensor& t) { return t.defined() ? t.to(device) : t; };
-  return {edges.to(device), moved(edge_features), moved(graph_sizes), moved(edge_types)};
+  return {edges.to(device), moved(edge_features), moved(graph_sizes), moved(edge_types),
+          moved(edge_ids)};
 }
 
 HeadTargets HeadTargets::edges_at(const at::Tensor& ids) const {
@@ -44,6 +45,7 @@ HeadTargets HeadTargets::edges_at(const at::Tensor& ids) const {
                          edges.num_src(), edges.num_dst());
   if (edge_features.defined()) some.edge_features = edge_features.index_select(0, ids);
   if (edge_types.defined()) some.edge_types = edge_types.index_select(0, ids);
+  if (edge_ids.defined()) some.edge_ids = edge_ids.index_select(0, ids);
   return some;
 }
 

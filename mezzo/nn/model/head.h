@@ -58,6 +58,14 @@ struct MEZZO_API HeadTargets {
   at::Tensor edge_features;    ///< kEdge: floating [E, edge_features], undefined without
   at::Tensor graph_sizes;      ///< kGraph: int64 [G], how many rows of nodes each graph has
   at::Tensor edge_types = {};  ///< kLink: int64 [E] in [0, edge_types); undefined: all are 0
+  /// kEdge, for a GraphModule: int64 [E], which edges of the input's structure these are;
+  /// undefined: all, in its order.
+  at::Tensor edge_ids = {};
+
+  /// How many there are.
+  std::int64_t size() const {
+    return graph_sizes.defined() ? graph_sizes.numel() : edges.num_edges();
+  }
 
   HeadTargets to(at::Device device) const;
   /// Some of the edges: int64 [n]. Copies.

@@ -182,7 +182,7 @@ at::Tensor inference(nn::Model model, const Topology& graph, const at::Tensor& x
   MEZZO_CHECK(!model.is_empty(), "{}: expected a model, got none", kInferenceName);
   const at::Device device = check_arguments(graph, options);
   const nn::ModelKind kind = model->options.kind;
-  const bool any_width = kind == nn::ModelKind::kOwn && x.defined() && x.dim() == 2;
+  const bool any_width = nn::is_own(kind) && x.defined() && x.dim() == 2;
   nn::detail::check_rows(kInferenceName, x, graph.num_dst(),
                          any_width ? x.size(1) : model->options.in_features);
   const at::Tensor& edge_rows = options.edge_rows;
@@ -198,7 +198,7 @@ at::Tensor inference(nn::Model model, const Topology& graph, const at::Tensor& x
       .model = *model, .device = device, .dtype = dtype_of(*model, device), .edge_rows = edge_rows};
   const at::NoGradGuard no_grad;
   const nn::EvaluationMode evaluation(*model);
-  if (graph.num_dst() <= options.batch_size || kind == nn::ModelKind::kSgc) {
+  if (graph.num_dst() <= options.batch_size || nn::needs_whole_graph(kind)) {
     const at::Tensor moved = edge_rows.defined() ? edge_rows.to(device) : edge_rows;
     return model->forward_layers({graph.to(device), moved}, runner.in_model_dtype(x)).to(at::kCPU);
   }

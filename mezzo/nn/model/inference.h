@@ -23,8 +23,8 @@ struct InferenceOptions {
 /// evaluation mode, up to rounding; of a model with a head the rows that its forward_head() takes.
 /// Runs layer by layer in batches of `batch_size` nodes. CPU memory holds the outputs of two layers
 /// and, for each node, 4 bytes (8 with int64 ids) and two degrees; the device holds the
-/// in-neighbours of one batch (kMlp: its nodes). Graphs of at most batch_size nodes, and kSgc
-/// models, whose only layer does all hops, run on the device as a whole.
+/// in-neighbours of one batch (kMlp: its nodes). Graphs of at most batch_size nodes, and models
+/// whose kind needs_whole_graph(), run on the device as a whole.
 ///
 /// graph: a Graph or Topology of one set of nodes; it and x are not moved, and are best on the CPU.
 /// x: floating [N, in], strided (may be memory-mapped: reads only the rows of a batch) or sparse
@@ -34,9 +34,9 @@ struct InferenceOptions {
 /// InvalidArgument for other shapes, a batch_size below 1 and a device other than the parameters'.
 /// Deterministic.
 ///
-/// model: also a module of your own (nn::LayeredModule), whose layers may return [num_dst, ...] of
-/// any shape and see degrees of the whole graph as Topology::parent_in_degrees. Without parameters
-/// x keeps its dtype.
+/// model: also a module of your own: an nn::LayeredModule, whose layers may return [num_dst, ...]
+/// of any shape and see degrees of the whole graph as Topology::parent_in_degrees, or an
+/// nn::GraphModule. Without parameters x keeps its dtype.
 MEZZO_API at::Tensor inference(nn::Model model, const Topology& graph, const at::Tensor& x,
                                InferenceOptions options = {});
 

@@ -122,16 +122,16 @@ ModelImpl::ModelImpl(ModelOptions model_options) : options(std::move(model_optio
   reset();
 }
 
-ModelImpl::ModelImpl(std::shared_ptr<torch::nn::Module> module, std::int64_t num_layers,
-                     LayerForward forward_layer)
-    : options{.kind = ModelKind::kOwn, .num_layers = num_layers},
-      own_layer_(std::move(forward_layer)) {
-  detail::check_positive(kModelName, "num_layers", num_layers);
-  register_module("own", std::move(module));
+ModelImpl::ModelImpl(OwnModule own)
+    : options{.kind = own.kind, .num_layers = own.num_layers},
+      head_(own.head),
+      own_(std::move(own)) {
+  own_.check();
+  register_module("own", own_.module);
 }
 
 void ModelImpl::reset() {
-  MEZZO_CHECK(options.kind != ModelKind::kOwn,
+  MEZZO_CHECK(!is_own(options.kind),
               "{}: expected kind to be one of {}, got a module of your own, which cannot be cloned",
               kModelName, mezzo::detail::names(ModelKinds{}));
   check_options(options);
@@ -141,10 +141,11 @@ void ModelImpl::reset() {
   for (std::int64_t i = 0; i < count_layers(options); ++i) width = add_layer(i, width);
   head_ = nullptr;
   if (options.target != TaskTarget::kNode) {
+    const bool of_edges = options.target == TaskTarget::kEdge;
     head_ = register_module("head", Head(width, options.out_features,
                                          {.hidden_features = options.hidden_features,
                                           .target = options.target,
-                                          .edge_features = options.edge_features,
+                                          .edge_features = of_edges ? options.edge_features : 0,
                                           .readout = options.readout,
                                           .decoder = options.decoder,
                                           .edge_types = options.edge_types,
@@ -154,7 +155,7 @@ void ModelImpl::reset() {
 }
 
 void ModelImpl::pretty_print(std::ostream& stream) const {
-  if (own_layer_) {
+  if (is_own(options.kind)) {
     stream << fmt::format("mezzo::nn::Model(num_layers={})", num_layers());
     return;
   }
@@ -250,21 +251,6 @@ at::Tensor ModelImpl::run_layer(const Layer& layer, const Topology& topology,
          });
 }
 
-at::Tensor ModelImpl::run_own_layer(std::int64_t index, const Topology& topology,
-                                    const NodeRows& x) {
-  MEZZO_CHECK(!x.is_pair(), "{}: expected one tensor for a module of your own, got a pair",
-              kModelName);
-  at::Tensor rows = own_layer_(index, topology, x.src());
-  const std::int64_t num_rows = topology.num_dst(),
-                     columns = index + 1 == num_layers() ? options.out_features : 0;
-  MEZZO_CHECK(rows.defined() && rows.dim() >= 1 && rows.size(0) == num_rows &&
-                  (columns == 0 || (rows.dim() == 2 && rows.size(1) == columns)),
-              "{}: expected layer {} of {} to return [{}, {}], one row per destination, got {}",
-              kModelName, index, num_layers(), num_rows,
-              columns == 0 ? "..." : std::to_string(columns), detail::describe(rows));
-  return rows;
-}
-
 void ModelImpl::check_received_offset(const Layer& layer, const Topology& topology,
                                       const at::Tensor& offset) const {
   MEZZO_CHECK(layer.of_received,
@@ -279,8 +265,24 @@ void ModelImpl::check_received_offset(const Layer& layer, const Topology& topolo
               detail::describe(offset));
 }
 
+void ModelImpl::check_edge_rows(const Topology& topology, const at::Tensor& edge_rows) const {
+  const bool own = is_own(options.kind);
+  if (!edge_rows.defined() && (own || !takes_edge_features(options.kind))) return;
+  if (takes_edge_features(options.kind)) {
+    MEZZO_CHECK(
+        edge_rows.defined() && edge_rows.dim() == 2 && edge_rows.size(0) == topology.num_edges() &&
+            (own || edge_rows.size(1) == options.edge_features),
+        "{}: expected features of the edges [{}, {}], got {}", kModelName, topology.num_edges(),
+        own ? "..." : std::to_string(options.edge_features), detail::describe(edge_rows));
+  } else {
+    MEZZO_CHECK(takes_edge_weights(options.kind),
+                "{}: expected no edge weights, which the layers of {} do not take, got some",
+                kModelName, to_string(options.kind));
+  }
+}
+
 std::int64_t ModelImpl::num_layers() const {
-  return own_layer_ ? options.num_layers : static_cast<std::int64_t>(layers_.size());
+  return is_own(options.kind) ? options.num_layers : static_cast<std::int64_t>(layers_.size());
 }
 
 at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology, const NodeRows& x,
@@ -288,23 +290,13 @@ at::Tensor ModelImpl::forward_layer(std::int64_t index, const Topology& topology
                                     const at::Tensor& received_offset) {
   MEZZO_CHECK(index >= 0 && index < num_layers(), "{}: expected a layer in [0, {}), got {}",
               kModelName, num_layers(), index);
-  if (takes_edge_features(options.kind)) {
-    MEZZO_CHECK(edge_rows.defined() && edge_rows.dim() == 2 &&
-                    edge_rows.size(0) == topology.num_edges() &&
-                    edge_rows.size(1) == options.edge_features,
-                "{}: expected features of the edges [{}, {}], got {}", kModelName,
-                topology.num_edges(), options.edge_features, detail::describe(edge_rows));
-  } else {
-    MEZZO_CHECK(!edge_rows.defined() || takes_edge_weights(options.kind),
-                "{}: expected no edge weights, which the layers of {} do not take, got some",
-                kModelName, to_string(options.kind));
-  }
-  if (own_layer_) {
+  check_edge_rows(topology, edge_rows);
+  if (is_own(options.kind)) {
     MEZZO_CHECK(
         !received_offset.defined(),
         "{}: expected no received_offset, which a module of your own does not take, got one",
         kModelName);
-    return run_own_layer(index, topology, x);
+    return own_.run_layer(index, topology, x, edge_rows, options.out_features);
   }
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   detail::check_node_rows(kModelName, topology, x, layer.in_features, layer.in_features);
@@ -341,15 +333,24 @@ at::Tensor ModelImpl::forward(ModelInput input, const at::Tensor& x) {
 }
 
 at::Tensor ModelImpl::forward_head(const at::Tensor& h, const HeadTargets* targets) {
-  MEZZO_CHECK(head_.is_empty() == (targets == nullptr),
+  if (own_.forward && !has_head()) {
+    return targets != nullptr && targets->edge_ids.defined() ? h.index_select(0, targets->edge_ids)
+                                                             : h;
+  }
+  MEZZO_CHECK(has_head() == (targets != nullptr),
               "{}: expected targets for a model of edges or graphs only, got {}", kModelName,
               targets == nullptr ? "none" : "some");
-  if (head_.is_empty()) return h;
+  if (!has_head()) return h;
+  if (own_.forward_head) return own_.run_head(h, *targets, options.out_features);
   return run(keeps_float32("head"), h,
              [&](const at::Tensor& rows) { return head_->forward(rows, *targets); });
 }
 
 at::Tensor ModelImpl::forward_layers(ModelInput input, const at::Tensor& x) {
+  if (own_.forward) {
+    if (input.topology() != nullptr) check_edge_rows(*input.topology(), input.edge_rows());
+    return own_.run_graph(input, x, options.out_features);
+  }
   const Blocks* blocks = input.blocks();
   if (blocks != nullptr) {
     check_blocks(*blocks);
@@ -360,7 +361,7 @@ at::Tensor ModelImpl::forward_layers(ModelInput input, const at::Tensor& x) {
                 kModelName, name_of(Aggregators{}, options.aggregator));
   } else {
     const Topology& topology = *input.topology();
-    if (!own_layer_) detail::check_input(kModelName, topology, x, options.in_features);
+    if (!is_own(options.kind)) detail::check_input(kModelName, topology, x, options.in_features);
     MEZZO_CHECK(num_layers() == 1 || topology.num_src() == topology.num_dst(),
                 "{}: expected a topology of one set of nodes for {} layers, got {} sources and {} "
                 "destinations",
@@ -379,13 +380,6 @@ at::Tensor ModelImpl::forward_layers(ModelInput input, const at::Tensor& x) {
                       column.empty() ? at::Tensor() : block.edata().at(column));
   }
   return h;
-}
-
-const Topology& ModelInput::layer(std::int64_t index) const {
-  if (blocks_ == nullptr) return *topology_;
-  MEZZO_CHECK(index >= 0 && index < static_cast<std::int64_t>(blocks_->size()),
-              "ModelInput: expected a block for layer {}, got {} blocks", index, blocks_->size());
-  return (*blocks_)[static_cast<std::size_t>(index)].topology();
 }
 
 }  // namespace mezzo::nn

@@ -144,6 +144,8 @@ LayerModule detail::make_layer(const ModelOptions& options, Place place) {
     case ModelKind::kMlp:
       return make_linear(options, place);
     case ModelKind::kOwn:
+    case ModelKind::kOwnEdges:
+    case ModelKind::kOwnGraph:
       break;
   }
   mezzo::detail::raise<InvalidArgument>("{}: expected kind to be one of {}", detail::kModelName,
