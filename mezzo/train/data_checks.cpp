@@ -51,14 +51,15 @@ void check_edge_weights(const Dataset& dataset, const TrainOptions& options) {
 }
 
 void check_edge_features(const Dataset& dataset, const TrainOptions& options) {
-  MEZZO_CHECK(dataset.edge_features.defined() && !dataset.edge_weights.defined(),
-              "dataset: {} needs edge features and takes no edge weights, {} has {}",
-              nn::to_string(options.model), dataset.origin,
+  const bool own = nn::is_own(options.model);
+  MEZZO_CHECK((dataset.edge_features.defined() || own) && !dataset.edge_weights.defined(),
+              "dataset: {} {} edge features and takes no edge weights, {} has {}",
+              nn::to_string(options.model), own ? "reads" : "needs", dataset.origin,
               dataset.edge_weights.defined() ? "edge weights" : "no edge features");
   MEZZO_CHECK(!uses_self_loops(options),
               "self-loops: {} reads edge features, which added self loops do not have",
               nn::to_string(options.model));
-  check_sampler_of_edge_rows(dataset, options);
+  if (dataset.edge_features.defined()) check_sampler_of_edge_rows(dataset, options);
 }
 
 void check_features(const Dataset& dataset, const TrainOptions& options) {
@@ -69,10 +70,8 @@ void check_features(const Dataset& dataset, const TrainOptions& options) {
               dataset.name);
 }
 
+/// Throws InvalidArgument if the metric of the data ranks links otherwise than by the decoder.
 void check_decoder(const Dataset& dataset, nn::Decoder decoder) {
-  MEZZO_CHECK(dataset.target == TaskTarget::kLink,
-              "decoder: {} is for the task link, the task of {} is {}",
-              name_of(nn::Decoders{}, decoder), dataset.name, name_of(Tasks{}, dataset.task()));
   const auto ranks_all = [&](const NegativePairs& negatives) {
     return is_of_ranks(dataset.metric) && ranks_all_nodes(dataset.metric, negatives);
   };
@@ -86,9 +85,6 @@ void check_decoder(const Dataset& dataset, nn::Decoder decoder) {
 /// Checks a run whose model has a head.
 void check_head(const Dataset& dataset, const TrainOptions& options) {
   const std::string_view target = name_of(TaskTargets{}, dataset.target);
-  MEZZO_CHECK(options.model != nn::ModelKind::kOwn,
-              "model: a model of your own predicts nodes, {} has labels of {}s", dataset.name,
-              target);
   MEZZO_CHECK(!dataset.part,
               "dataset: expected labels of nodes in {}, a part of a data set, got labels of {}s",
               dataset.origin, target);
@@ -120,7 +116,11 @@ void check_task(const Dataset& dataset, const TrainOptions& options) {
                   (of_links ? is_link : task.labels == LabelKind::kNumbers),
               "loss: {} is for {}, the task of {} is {}", name_of(LossKinds{}, options.loss),
               of_links ? "links" : "numbers", dataset.name, name_of(Tasks{}, task));
-  if (options.decoder) check_decoder(dataset, *options.decoder);
+  if (options.decoder) {
+    MEZZO_CHECK(is_link, "decoder: {} is for the task link, the task of {} is {}",
+                name_of(nn::Decoders{}, *options.decoder), dataset.name, name_of(Tasks{}, task));
+    check_decoder(dataset, *options.decoder);
+  }
   MEZZO_CHECK(options.readout == TrainOptions().readout || task.target == TaskTarget::kGraph,
               "readout: {} is for labels of graphs, the task of {} is {}",
               name_of(nn::Readouts{}, options.readout), dataset.name, name_of(Tasks{}, task));
@@ -182,6 +182,16 @@ void check_features_of(const TrainedModel& trained, const Dataset& dataset) {
   MEZZO_CHECK(dataset.num_edge_types <= trained.data.num_edge_types,
               "dataset: the trained model has {} types of edges, the data have {}",
               trained.data.num_edge_types, dataset.num_edge_types);
+}
+
+void check_ranks(const Dataset& dataset, const nn::Model& model) {
+  if (!is_of_ranks(dataset.metric)) return;
+  MEZZO_CHECK(
+      !model->head().is_empty(),
+      "model: the metric {} scores links one by one, which needs a `head` of type nn::Head, "
+      "got one of your own",
+      metric_name(dataset.metric));
+  check_decoder(dataset, model->head()->options.decoder);
 }
 
 void check_task_of(const TrainedModel& trained, const Dataset& dataset) {

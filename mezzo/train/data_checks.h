@@ -24,6 +24,9 @@ void check_input(const Dataset& dataset, const TrainOptions& options, TaskTarget
 /// Throws InvalidArgument unless the data have as many features as those of the training, and no
 /// more types of edges.
 void check_features_of(const TrainedModel& trained, const Dataset& dataset);
+/// Throws InvalidArgument if the metric of the data ranks links and the model has no nn::Head, or,
+/// for ranks among all nodes, one with decoder mlp.
+void check_ranks(const Dataset& dataset, const nn::Model& model);
 /// Throws InvalidArgument unless the labels of the data are for the model's task.
 void check_task_of(const TrainedModel& trained, const Dataset& dataset);
 

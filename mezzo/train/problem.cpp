@@ -108,7 +108,7 @@ void set_structure(Problem& problem, const Dataset& dataset, const TrainOptions&
 bool reads_16_bit(const TrainOptions& options) {
   const std::vector<std::string>& float32 = options.keep_float32;
   return is_low(options.precision) && !options.sampling && !options.skip &&
-         options.model != nn::ModelKind::kOwn &&
+         !nn::is_own(options.model) &&
          std::find(float32.begin(), float32.end(), "layer0") == float32.end();
 }
 
@@ -134,6 +134,13 @@ nn::HeadTargets head_targets_of(const Dataset& dataset, TaskTarget target) {
   return targets;
 }
 
+/// int64 [E]: the places of the data set's edges in CSC order.
+at::Tensor places_in_csc_order(const Dataset& dataset) {
+  const at::Tensor ids = topology_of(dataset).csc().edge_ids;
+  const at::Tensor places = at::arange(dataset.num_edges());
+  return ids.defined() ? at::empty_like(places).scatter_(0, ids.to(at::kLong), places) : places;
+}
+
 void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& options,
                TaskTarget target) {
   problem.task.target = target;
@@ -147,7 +154,11 @@ void set_input(Problem& problem, const Dataset& dataset, const TrainOptions& opt
   }
   problem.features = make_features(dataset, options, !has_batches_of_graphs(problem, options));
   if (dataset.part) problem.node_ids = dataset.part->node_ids;
-  problem.head_targets = head_targets_of(dataset, target).to(problem_device(options));
+  nn::HeadTargets targets = head_targets_of(dataset, target);
+  const bool has_edge_outputs =
+      options.model == nn::ModelKind::kOwnGraph && target == TaskTarget::kEdge;
+  if (has_edge_outputs) targets.edge_ids = places_in_csc_order(dataset);
+  problem.head_targets = targets.to(problem_device(options));
 }
 
 /// Of the numbers of the training nodes. A column without spread is not divided.
@@ -271,8 +282,48 @@ nn::ModelInput full_input(const Problem& problem) {
   return std::move(input).with_targets(problem.head_targets);
 }
 
+nn::ModelKind kind_of_own(const nn::Model& own) {
+  const nn::ModelKind kind = own.is_empty() ? nn::ModelKind::kOwn : own->options.kind;
+  if (nn::is_own(kind)) return kind;
+  return nn::takes_edge_features(kind) ? nn::ModelKind::kOwnEdges : nn::ModelKind::kOwn;
+}
+
+namespace {
+
+/// Checks that a model of the user's has the head that outputs of architecture.target need.
+void check_own_head(const nn::ModelImpl& own, const nn::ModelOptions& architecture) {
+  const TaskTarget target = architecture.target;
+  const std::string_view name = name_of(TaskTargets{}, target);
+  if (!own.has_head()) {
+    const bool by_module =
+        own.options.kind == nn::ModelKind::kOwnGraph && target != TaskTarget::kLink;
+    MEZZO_CHECK(
+        target == TaskTarget::kNode || by_module,
+        "model: expected one with a head for outputs of {}s, such as a member `head` of type "
+        "nn::Head, got none",
+        name);
+    return;
+  }
+  MEZZO_CHECK(target != TaskTarget::kNode,
+              "model: expected one without a head for outputs of nodes, got one");
+  if (own.head().is_empty()) return;  // a module of the user's
+  const nn::HeadOptions& head = own.head()->options;
+  MEZZO_CHECK(head.target == target && head.out_features == architecture.out_features,
+              "model: expected a head for {} outputs of {}s, got one for {} of {}s",
+              architecture.out_features, name, head.out_features,
+              name_of(TaskTargets{}, head.target));
+  MEZZO_CHECK(target != TaskTarget::kEdge || head.edge_features == architecture.edge_features,
+              "model: expected a head with edge_features {}, as the data have, got {}",
+              architecture.edge_features, head.edge_features);
+  MEZZO_CHECK(!nn::has_edge_types(head.decoder) || head.edge_types >= architecture.edge_types,
+              "model: expected a head with edge_types {}, as the data have, got {}",
+              architecture.edge_types, head.edge_types);
+}
+
+}  // namespace
+
 nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture, nn::Model own) {
-  if (options.model != nn::ModelKind::kOwn) {
+  if (!nn::is_own(options.model)) {
     MEZZO_CHECK(own.is_empty(), "model: expected a model of your own, got {}",
                 nn::to_string(options.model));
     return nn::Model(std::move(architecture));
@@ -289,6 +340,7 @@ nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture,
     MEZZO_CHECK(parameter.scalar_type() == at::kFloat, "model: expected float32 parameters, got {}",
                 detail::describe(parameter));
   }
+  check_own_head(*own, architecture);
   std::int64_t& out_features = own->options.out_features;  // 0: not known yet
   if (out_features == 0) out_features = architecture.out_features;
   MEZZO_CHECK(out_features == architecture.out_features,

@@ -91,10 +91,15 @@ MEZZO_API nn::ModelOptions model_options(const TrainOptions& options, const Prob
 /// The input of a model on the full graph, for all targets. A view of the problem.
 nn::ModelInput full_input(const Problem& problem);
 
+/// The kind of the options that train `own`, a module of your own or a Model of some kind. Without
+/// a model: kOwn.
+nn::ModelKind kind_of_own(const nn::Model& own);
+
 /// The model of a run, on any device: `own` if the options are for one, else a new model of
 /// `architecture`, the result of model_options(). Throws InvalidArgument if `own` is missing or
-/// given without need, has other layers than the options or classes than the architecture, or has
-/// no parameters or others than float32.
+/// given without need, has other layers than the options or classes than the architecture, has no
+/// head that the target needs or one that does not fit, or has no parameters or others than
+/// float32.
 nn::Model make_model(const TrainOptions& options, nn::ModelOptions architecture, nn::Model own);
 
 /// What a model computes for the targets of a problem.

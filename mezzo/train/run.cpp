@@ -10,6 +10,7 @@
 #include "mezzo/core/error.h"
 #include "mezzo/runtime/memory.h"
 #include "mezzo/train/agreement.h"
+#include "mezzo/train/data_checks.h"
 #include "mezzo/train/files/checkpoint.h"
 #include "mezzo/train/files/checkpoint_io.h"
 #include "mezzo/train/files/files.h"
@@ -43,6 +44,7 @@ Run::Run(const Dataset& dataset, const TrainOptions& options, const TrainCallbac
       problem_(checked_problem(dataset, options, processes_)),
       state_(options, problem_, processes_.batch_normalization(), std::move(own)) {
   check_patience();
+  check_ranks(dataset, state_.model);
   steps_ = make_epoch_steps(problem_, dataset, options, processes_);
   processes_.check_same("the batches of an epoch", fmt::format("{}", steps_->num_batches()));
   if (!options.resume.empty()) resume();

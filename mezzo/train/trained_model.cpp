@@ -89,9 +89,9 @@ at::Tensor TrainedModel::logits(const Dataset& dataset, const at::Tensor& target
   MEZZO_CHECK(least.item<std::int64_t>() >= 0 && most.item<std::int64_t>() < count,
               "{}s: expected ids in [0, {}), got {} to {}", target, count,
               least.item<std::int64_t>(), most.item<std::int64_t>());
-  // The hops of sgc need one set of nodes.
+  // Such as the hops of sgc, which need one set of nodes.
   const bool of_nodes = data.task.target == TaskTarget::kNode;
-  if (!of_nodes || model->options.kind == nn::ModelKind::kSgc)
+  if (!of_nodes || nn::needs_whole_graph(model->options.kind))
     return logits(dataset).index_select(0, ids);
   const auto [seeds, rows] = at::_unique(ids, /*sorted=*/true, /*return_inverse=*/true);
   const Problem problem = prediction_problem(*this, dataset, own);
@@ -106,6 +106,7 @@ Scores evaluate(const Dataset& dataset, const TrainedModel& trained) {
   Problem problem = make_problem(dataset, options);
   problem.number_scale = trained.data.number_scale;
   check_features_of(trained, dataset);
+  check_ranks(dataset, trained.model);
   MEZZO_CHECK(problem.num_classes == trained.data.num_classes,
               "dataset: the trained model has {} classes, the data have {}",
               trained.data.num_classes, problem.num_classes);

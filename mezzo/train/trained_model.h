@@ -51,8 +51,8 @@ struct MEZZO_API TrainedModel {
 
   /// The logits of some targets: [n, C], rows of logits(dataset) up to rounding. targets: integers
   /// [n] in [0, T), repeated or not. Of nodes, computes only those within as many hops as the model
-  /// has layers (kSgc, edges and graphs: all), but prepares the whole data set. Throws as
-  /// logits(dataset), and InvalidArgument for other ids.
+  /// has layers (kSgc, kOwnGraph, edges and graphs: all), but prepares the whole data set. Throws
+  /// as logits(dataset), and InvalidArgument for other ids.
   at::Tensor logits(const Dataset& dataset, const at::Tensor& targets) const;
 };
 

@@ -105,21 +105,28 @@ MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
 MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
                             const TrainCallbacks& callbacks, const dist::ProcessGroup& group);
 
-/// The same for a model of your own (nn::LayeredModule, or an nn::Model that you have made), from
-/// its own weights, float32. It is trained in place, on options.device, and has the best weights in
-/// evaluation mode at the end; the result shares it. The last layer must return [num_dst, classes].
-/// Of `options`, model and layers may stay at their defaults: they become kOwn and its layers, as
-/// for sampling.fanouts. recommended_options(dataset, {.model = nn::ModelKind::kOwn}) returns
-/// options that fit. Self loops are off by default. Batches of blocks have
-/// Topology::parent_in_degrees. Checkpoints are read with the model: `resume` and `init` by this
-/// function, else load_checkpoint(path, model). With several processes the weights of process 0
-/// count, and batch normalization is over the rows of a process unless the model has
-/// dist::SyncBatchNorm1d.
+/// The same for a model of your own (nn::LayeredModule, nn::GraphModule, or an nn::Model that you
+/// have made), from its own weights, float32. It is trained in place, on options.device, and has
+/// the best weights in evaluation mode at the end; the result shares it.
+///
+///     LayeredModule    labels of nodes; with a head (nn::HasHead) of edges, links and graphs
+///     GraphModule      labels of nodes, edges and graphs; with a head also of links. On the full
+///                      graph, and by batches of graphs for labels of graphs
+///
+/// Edge rows are the features of the data's edges. Of `options`, model and layers may stay at their
+/// defaults: they become the kind and the layers of the model, as for sampling.fanouts.
+/// recommended_options(dataset, {.model = nn::ModelKind::kOwn}) returns options that fit. Self
+/// loops are off by default. Batches of blocks have Topology::parent_in_degrees. Checkpoints are
+/// read with the model: `resume` and `init` by this function, else load_checkpoint(path, model).
+/// With several processes the weights of process 0 count, and batch normalization is over the rows of
+/// a process unless the model has dist::SyncBatchNorm1d.
 ///
 /// Throws as train(); also InvalidArgument for options of the kinds of nn::Model (hidden, heads,
-/// dropout, normalization, skip, keep_float32, ...), for a model without parameters or with others
-/// than float32, for the sampler layer and control variates, which need edge weights or corrections
-/// in the layers, and for a layer that returns another shape.
+/// dropout, normalization, skip, readout, decoder, keep_float32, ...), for a model without
+/// parameters or with others than float32, for a head that the labels need, do not need or that
+/// does not fit them, for ranks of links (MRR, hits) without an nn::Head, for edge weights, for the
+/// sampler layer and control variates, which need edge weights or corrections in the layers, for
+/// self loops if edge rows are read, and for a layer or head that returns another shape.
 MEZZO_API TrainResult train(const Dataset& dataset, nn::Model model, const TrainOptions& options,
                             const TrainCallbacks& callbacks = {});
 MEZZO_API TrainResult train(const Dataset& dataset, nn::Model model, const TrainOptions& options,

@@ -145,7 +145,7 @@ NumberScale read_scale(CheckpointReader& reader, const DatasetFacts& facts) {
 
 /// A lower bound of the number of weights; a double since it may be very large.
 double min_weights(const nn::ModelOptions& model) {
-  if (model.kind == nn::ModelKind::kOwn) return 0;
+  if (nn::is_own(model.kind)) return 0;
   const bool is_gat = model.kind == nn::ModelKind::kGat, is_gin = nn::has_layer_mlps(model.kind);
   const std::int64_t num_layers = model.kind == nn::ModelKind::kSgc ? 1 : model.num_layers;
   const auto hidden = static_cast<double>(model.hidden_features);
@@ -249,9 +249,10 @@ TrainedModel load_checkpoint(const std::string& path, nn::Model model, at::Devic
   TrainedModel trained{
       .options = checkpoint.options, .data = checkpoint.data, .epoch = checkpoint.best_epoch};
   trained.options.device = device;
+  if (nn::is_own(checkpoint.options.model)) trained.options.model = kind_of_own(model);
   try {
-    trained.model = make_model(
-        checkpoint.options, model_options(checkpoint.options, checkpoint.data), std::move(model));
+    trained.model = make_model(trained.options, model_options(checkpoint.options, checkpoint.data),
+                               std::move(model));
     check_weights("checkpoint", checkpoint.names, checkpoint.best_weights, *trained.model);
   } catch (const InvalidArgument& error) {
     detail::raise<IoError>("{}: {}", path, error.what());

@@ -28,9 +28,8 @@ std::optional<double> number_of(std::string_view text) {
 /// Checks each option by itself, and that it applies.
 void check_fields(const TrainOptions& options) {
   fields::for_each(fields::kTraining, [&](const auto& field) {
-    MEZZO_CHECK(
-        !field.rules.of_kinds || options.model != nn::ModelKind::kOwn || !is_set(field, options),
-        "{}: expected the default, since a model of your own does not read it", field.name);
+    MEZZO_CHECK(!field.rules.of_kinds || !nn::is_own(options.model) || !is_set(field, options),
+                "{}: expected the default, since a model of your own does not read it", field.name);
     const auto applies = field.rules.applies;
     MEZZO_CHECK(applies == nullptr || applies(options) || !is_set(field, options),
                 "{}: {}; got model {} in {}", field.name, field.rules.why_not,

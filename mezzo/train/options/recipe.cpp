@@ -174,7 +174,7 @@ TrainOptions recommended_options(const Dataset& dataset, TrainOptions options,
   } else {
     set_for_few_labels(options);
   }
-  if (options.model == ModelKind::kOwn) keep_model(before, options);
+  if (nn::is_own(options.model)) keep_model(before, options);
   options.epochs = options.sampling ? 100 : 500;
   options.patience = std::nullopt;
   // Without validation scores a run cannot stop early.

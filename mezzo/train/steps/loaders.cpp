@@ -44,6 +44,11 @@ LoaderOptions with_common_options(LoaderOptions loader, const Graph& graph,
   return loader;
 }
 
+/// GraphConv reads degrees of the whole graph; a model of the user's may have one.
+bool may_read_degrees(const TrainOptions& options) {
+  return options.model == nn::ModelKind::kGcn || nn::is_own(options.model);
+}
+
 }  // namespace
 
 std::int64_t workers_of(const Graph& graph, const SamplingOptions& sampling) {
@@ -81,9 +86,7 @@ std::shared_ptr<Batches<Batch>> block_loader(const Graph& graph, const at::Tenso
   loader.draw = labor ? NeighborDraw::kLabor : NeighborDraw::kNeighbor;
   loader.replace = sampling.replace;
   loader.layer_dependency = sampling.layer_dependency;
-  // For GraphConv; a model of the user's may have one.
-  loader.parent_degrees =
-      options.model == nn::ModelKind::kGcn || options.model == nn::ModelKind::kOwn;
+  loader.parent_degrees = may_read_degrees(options);
   // Other samplers do not use ids, and a device does not take them.
   if (labor && graph.ndata().contains(kIdColumn)) loader.node_ids = kIdColumn;
   if (sampling.balance_classes) loader.balance_by = kLabelColumn;
@@ -103,7 +106,7 @@ std::shared_ptr<Batches<EdgeMiniBatch>> edge_loader(const Graph& graph, const Pr
   loader.negatives = kNegativeLinks;
   // With the edge itself among the messages, a model learns to find it there.
   loader.exclude = are_links ? EdgeExclusion::kReverse : EdgeExclusion::kNone;
-  loader.parent_degrees = options.model == nn::ModelKind::kGcn;
+  loader.parent_degrees = may_read_degrees(options);
   loader.edge_data[kLabelColumn] = problem.loss_labels;
   const nn::HeadTargets& targets = problem.head_targets;
   if (targets.edge_features.defined()) {

@@ -59,10 +59,14 @@ TEST(Distributed, two_and_four_processes_equal_one_on_the_joined_batch) {
 }
 
 TEST_F(DistributedTest, a_model_of_the_program_begins_with_the_weights_of_process_0) {
-  const std::vector<std::string> expected_report = run_processes(folder, 2, "joined-fp32");
-  const Checkpoint expected = read_checkpoint(folder.path("checkpoint"));
-  EXPECT_EQ(run_processes(folder, 2, "own"), expected_report);
-  expect_same_weights(read_checkpoint(folder.path("checkpoint")), expected);
+  const auto check = [&](const char* work, const char* own_work) {
+    const std::vector<std::string> expected_report = run_processes(folder, 2, work);
+    const Checkpoint expected = read_checkpoint(folder.path("checkpoint"));
+    EXPECT_EQ(run_processes(folder, 2, own_work), expected_report);
+    expect_same_weights(read_checkpoint(folder.path("checkpoint")), expected);
+  };
+  check("joined-fp32", "own");
+  check("edges", "own-edges");
 }
 
 TEST_F(DistributedTest, several_labels_a_node_are_learnt_as_on_the_joined_batch) {

@@ -59,14 +59,15 @@ void require_threads(const dist::ProcessGroup& group) {
 }
 
 /// The run of joined_options() with a model of the program, of other weights on each process.
-TrainReport train_own(const std::string& folder, const dist::ProcessGroup& group) {
-  TrainOptions options =
-      joined_options(amp::Precision::kFloat32, kJoinedNodes / group.world_size());
+TrainReport train_own(const Dataset& data, TrainOptions options, const std::string& folder,
+                      const dist::ProcessGroup& group) {
   at::manual_seed(options.seed + static_cast<std::uint64_t>(group.rank()));
-  const Dataset data = two_rings();
-  const nn::Model model(
-      data.num_features(), data.num_classes,
-      {.kind = options.model, .hidden_features = *options.hidden, .dropout = options.dropout});
+  const nn::Model model(data.num_features(), data.num_classes,
+                        {.kind = options.model,
+                         .hidden_features = *options.hidden,
+                         .target = data.target,
+                         .edge_features = data.num_edge_features(),
+                         .dropout = options.dropout});
   const TrainOptions defaults;
   options.model = defaults.model;
   options.hidden = defaults.hidden;
@@ -98,7 +99,14 @@ TrainReport run_work(const std::string& name, const std::string& folder,
   const bool small = name.ends_with(kSmallTraffic), of_links = name.ends_with(kOfLinks);
   const char* const suffix = small ? kSmallTraffic : of_links ? kOfLinks : kNormalized;
   const std::string work = name.substr(0, name.rfind(suffix));
-  if (work == "own") return train_own(folder, group);
+  if (work == "own") {
+    return train_own(two_rings(), joined_options(amp::Precision::kFloat32, kJoinedNodes / 2),
+                     folder, group);
+  }
+  if (work == "own-edges") {
+    const Dataset edges = edges_with_labels(LabelKind::kClass);
+    return train_own(edges, joined_options(edges, kTrainingEdges / 2), folder, group);
+  }
   Dataset data = of_links ? links_within_groups(true) : normalized ? node_pairs() : two_rings();
   TrainOptions options = of_links ? random_options_of_links() : random_options();
   TrainCallbacks callbacks;
