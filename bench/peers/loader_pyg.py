@@ -6,9 +6,11 @@ usage: loader_pyg.py [SECONDS]
 
 Needs the wheel (make wheel), torch_geometric and its sampler pyg-lib. A random graph of 2^20 nodes
 and 2^24 edges, 1,024 seeds a batch, 15 and 10 neighbours, with and without 100 float32 features and
-labels; two threads, or two workers (PyG's are processes). Each rate is over SECONDS, by default 3.
+labels; two threads, or two workers (PyG's are processes). Each rate is the median of three rounds
+of SECONDS, by default 3.
 To let malloc keep its pages: MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000.
 """
+import statistics
 import sys
 import time
 
@@ -46,5 +48,7 @@ for name, data in {"structure": Data(edge_index=edges, num_nodes=NODES),
                "PyG, 2 workers": NeighborLoader(data, num_workers=2, **arguments),
                "mezzo, 0 workers": mezzo.NeighborLoader(data, num_workers=0, **arguments),
                "mezzo, 2 workers": mezzo.NeighborLoader(data, num_workers=2, **arguments)}
-    for loader, value in {key: rate(loader) for key, loader in loaders.items()}.items():
-        print(f"{name}: {loader}: {value:.1f} million edges/s", flush=True)
+    rounds = [{key: rate(loader) for key, loader in loaders.items()} for _ in range(3)]
+    for key in loaders:
+        value = statistics.median(rates[key] for rates in rounds)
+        print(f"{name}: {key}: {value:.1f} million edges/s", flush=True)
