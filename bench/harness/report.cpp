@@ -22,6 +22,11 @@ std::string format_ms(double milliseconds) {
   return std::isnan(milliseconds) ? "-" : fmt::format("{:.2f}", milliseconds);
 }
 
+/// Always in MiB: format_bytes() would show two digits of a few GiB.
+std::string format_memory(std::int64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) * 0x1p-20);
+}
+
 std::string format_ratio(double ratio) {
   return std::isnan(ratio) ? "-" : fmt::format("{:.2f}x", ratio);
 }
@@ -88,7 +93,7 @@ Row row_of(const Measurement& measured, bool arithmetic,
            const std::vector<const Measurement*>& others, double stream_bandwidth) {
   Row row = {measured.name, format_ms(measured.minimum()), format_ms(measured.median()),
              std::isnan(measured.error) ? "-" : fmt::format("{:.1e}", measured.error),
-             format_bytes(measured.peak_bytes)};
+             format_memory(measured.peak_bytes)};
   for (const Stage& stage : measured.stages) row.push_back(format_ms(median(stage.milliseconds)));
   if (arithmetic) {
     const double rate = a_second(measured.cost.operations, measured);

@@ -304,7 +304,9 @@ class Report:
             row["median_ms"] = statistics.median(times) if times else None
             print(f"{work}, F={width}: {row['name']}: " + (
                 f"{row['min_ms']:.1f} ms (median {row['median_ms']:.1f})" if times
-                else f"skipped: {row['skipped']}"), flush=True)
+                else f"skipped: {row['skipped']}") + (
+                f", peak {row['peak_bytes'] / 2**20:.0f} MiB" if row["peak_bytes"] else ""),
+                flush=True)
         self.results.append({"work": work, "width": width, "skipped": None,
                              "candidates": [row for row, _ in rows]})
         if self.options.json:
