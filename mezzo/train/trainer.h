@@ -118,8 +118,8 @@ MEZZO_API TrainResult train(const Dataset& dataset, const TrainOptions& options,
 /// recommended_options(dataset, {.model = nn::ModelKind::kOwn}) returns options that fit. Self
 /// loops are off by default. Batches of blocks have Topology::parent_in_degrees. Checkpoints are
 /// read with the model: `resume` and `init` by this function, else load_checkpoint(path, model).
-/// With several processes the weights of process 0 count, and batch normalization is over the rows of
-/// a process unless the model has dist::SyncBatchNorm1d.
+/// With several processes the weights of process 0 count, and batch normalization is over the rows
+/// of a process unless the model has dist::SyncBatchNorm1d.
 ///
 /// Throws as train(); also InvalidArgument for options of the kinds of nn::Model (hidden, heads,
 /// dropout, normalization, skip, readout, decoder, keep_float32, ...), for a model without
