@@ -289,7 +289,7 @@ TEST_F(Convert, values_that_are_not_finite_are_refused) {
   for (const float value : {INFINITY, NAN}) {
     features_[5] = value;
     write_features();
-    EXPECT_THROWS(IoError, fragments(in(), "value 5 is"), convert_dataset(in(), out()));
+    EXPECT_THROWS(IoError, fragments(in(), "row 0, column 5 is"), convert_dataset(in(), out()));
     EXPECT_TRUE(nothing_left());
   }
 }

@@ -224,7 +224,8 @@ TEST_F(NpyFolder, edge_weights_are_in_the_order_of_the_edges) {
 
 TEST_F(NpyFolder, labels_are_checked) {
   EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, -2, 1}), "negative label -2"));
-  EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, std::int64_t{1} << 40, 1}), "sensible"));
+  EXPECT_TRUE(refused("labels.npy", npy_int64({3}, {0, std::int64_t{1} << 40, 1}),
+                      "expected less than 65536"));
   EXPECT_TRUE(refused("labels.npy", npy_int64({0}, {}), "one label a node"));
   EXPECT_TRUE(refused("labels.npy", npy_int64({3, 2}, {0, 1, 0, 2, 0, 0}),
                       "node 1 has 2 for class 1, expected 0 or 1"));
@@ -287,7 +288,7 @@ TEST_F(NpyFolder, meta_is_checked) {
   EXPECT_TRUE(refused("meta.json", R"({"num_nodes": 4})", "declares 4 nodes, the arrays have 3"));
   EXPECT_TRUE(refused("meta.json", R"({"num_edges": 5})", "declares 5 directed edges"));
   EXPECT_TRUE(refused("meta.json", R"({"num_features": 9})", "declares 9 features"));
-  EXPECT_TRUE(refused("meta.json", R"({"num_nodes": "3"})", "not an integer"));
+  EXPECT_TRUE(refused("meta.json", R"({"num_nodes": "3"})", "expected an integer"));
   EXPECT_TRUE(refused("meta.json", R"({"num_nodes": -3})",
                       "'num_nodes' is -3, expected an integer of at least 0"));
   EXPECT_TRUE(refused("meta.json", R"({"name": 3})", "not a string"));

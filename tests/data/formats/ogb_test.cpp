@@ -123,7 +123,7 @@ TEST_F(OgbFolder, faults_of_text_files_are_io_errors_with_their_line) {
   EXPECT_TRUE(bad("raw/edge", "0,1\n2,1\n", "2: the file ends after 2 lines, expected 3"));
   EXPECT_TRUE(bad("raw/edge", "0,1\n2,1\n3,3\n0,0\n", "4: more lines than the 3"));
   EXPECT_TRUE(bad("raw/edge", "0,1\n2,4\n3,3\n", "2: edge from 2 to 4, outside [0, 4)"));
-  EXPECT_TRUE(bad("raw/edge", "0,1\n2,1,7\n3,3\n", "2: expected two node ids, got 3"));
+  EXPECT_TRUE(bad("raw/edge", "0,1\n2,1,7\n3,3\n", "2: expected two columns of node ids, got 3"));
   EXPECT_TRUE(bad("raw/edge", "0,1\n2,x\n3,3\n", "2: 'x' is not an integer"));
   EXPECT_TRUE(bad("raw/node-feat", "1,2\n3\n5,6\n7,8\n", "2: 1 columns, the first line has 2"));
   EXPECT_TRUE(bad("raw/node-feat", "1,2\n3,nan\n5,6\n7,8\n", "2: feature nan"));

@@ -87,7 +87,7 @@ TEST_F(EdgeFile, that_changes_while_it_is_read_is_an_io_error) {
 }
 
 TEST_F(SnapFile, faults_are_io_errors_with_their_line) {
-  EXPECT_TRUE(refused("a.txt", "# x\n1 2\n3\n", {"a.txt:3: ", "two node ids, got 1"}));
+  EXPECT_TRUE(refused("a.txt", "# x\n1 2\n3\n", {"a.txt:3: ", "two columns of node ids, got 1"}));
   EXPECT_TRUE(refused("a.txt", "1 2 3\n", {"a.txt:1: ", "got 3"}));
   EXPECT_TRUE(refused("a.txt", "1 b\n", {"a.txt:1: ", "'b' is not an integer"}));
   EXPECT_TRUE(refused("a.txt", "1 -2\n", {"a.txt:1: ", "-2 is negative"}));

@@ -90,7 +90,7 @@ TEST_F(TuFolder, faults_are_io_errors_with_their_line) {
   EXPECT_TRUE(bad("graph_indicator", "", "0 nodes"));
   EXPECT_TRUE(bad("A", "1, 6\n", ":1: edge from 1 to 6, outside [1, 5]"));
   EXPECT_TRUE(bad("A", "1, 2\n0, 1\n", ":2: edge from 0 to 1"));
-  EXPECT_TRUE(bad("A", "1, 2, 3\n", ":1: expected two node ids, got 3"));
+  EXPECT_TRUE(bad("A", "1, 2, 3\n", ":1: expected two columns of node ids, got 3"));
   EXPECT_TRUE(bad("A", "1, x\n", ":1: 'x' is not an integer"));
   EXPECT_TRUE(bad_elsewhere("A", "1, 2\n", "edge_attributes.txt:2: more lines than 1"));
   EXPECT_TRUE(
