@@ -47,7 +47,7 @@ std::vector<Dataset> data_of(LabelKind kind) {
 
 /// Options of a short run of nn::Model.
 TrainOptions options_of(const Dataset& data, nn::Decoder decoder = nn::Decoder::kDot) {
-  TrainOptions options = task_options();
+  TrainOptions options = task_options(data.target);
   options.model = nn::ModelKind::kGine;
   options.hidden = kHidden;
   options.epochs = 4;
@@ -72,7 +72,7 @@ TrainOptions without_model(TrainOptions options) {
 }
 
 TrainOptions own_options(std::int64_t epochs = 4) {
-  TrainOptions options = without_model(task_options());
+  TrainOptions options = without_model(task_options(TaskTarget::kNode));
   options.epochs = epochs;
   return options;
 }
@@ -313,7 +313,7 @@ struct EdgeFeaturesImpl : torch::nn::Module {
 TORCH_MODULE(EdgeFeatures);
 
 TEST(OwnTargets, outputs_of_edges_are_in_the_order_of_the_data) {
-  Dataset data = edges_with_labels(LabelKind::kClasses);
+  Dataset data = edges_with_labels(LabelKind::kMultiLabel);
   data.edge_features = at::arange(data.num_edges()).to(at::kFloat).unsqueeze(1) / 50;
   TrainOptions options = own_options(1);
   options.learning_rate = 1e-30;
