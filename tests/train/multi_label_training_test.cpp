@@ -156,10 +156,11 @@ TEST(MultiLabel, a_checkpoint_of_the_other_kind_of_labels_is_refused) {
     options.checkpoint = folder.path("c");
     train(own, options);
     const TrainedModel trained = load_checkpoint(folder.path("c"));
-    EXPECT_THROWS(InvalidArgument, test::fragments("the task node-class", "labels for node-class"),
-                  evaluate(other, trained));
-    EXPECT_THROWS(InvalidArgument, test::fragments("the task node-class", "labels for node-class"),
-                  predict(other, trained));
+    const auto refusal = of_several
+                             ? test::fragments("the task node-labels", "labels for node-class")
+                             : test::fragments("the task node-class", "labels for node-labels");
+    EXPECT_THROWS(InvalidArgument, refusal, evaluate(other, trained));
+    EXPECT_THROWS(InvalidArgument, refusal, predict(other, trained));
     options.epochs = 3;
     options.resume = folder.path("c");
     EXPECT_THROWS(InvalidArgument, "task", train(other, options));
