@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
@@ -30,6 +31,7 @@ class FrozenModel {
 
    private:
     at::NoGradGuard no_grad_;
+    at::AutoDispatchBelowADInplaceOrView below_;  // no look at autograd in each operation
     BatchInvariant invariant_;
     amp::PrecisionScope precision_;
   };
