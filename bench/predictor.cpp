@@ -135,7 +135,7 @@ class Updates {
 
   const Topology& graph_;
   Predictor kept_, computed_;
-  Predictor reference_;  ///< tells which nodes change
+  Predictor reference_;  ///< to find the rows that change
 };
 
 void measure_updates(Bench& bench, const Topology& graph, const at::Tensor& features) {

@@ -31,7 +31,7 @@ class FrozenModel {
 
    private:
     at::NoGradGuard no_grad_;
-    at::AutoDispatchBelowADInplaceOrView below_;  // no look at autograd in each operation
+    at::AutoDispatchBelowADInplaceOrView below_;  // operations skip autograd's dispatch
     BatchInvariant invariant_;
     amp::PrecisionScope precision_;
   };

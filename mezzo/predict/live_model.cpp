@@ -197,7 +197,7 @@ void LiveModel::refresh_locked(std::int64_t index, std::span<const std::int32_t>
   numbers_.begin(graph_.num_nodes());
   number(stale, numbers_);  // each node once
   stale = nodes_of(numbers_);
-  std::sort(stale.begin(), stale.end());  // neighbours in memory are read one after the other
+  std::sort(stale.begin(), stale.end());  // reads memory in ascending order
   refresh_locked(index - 1, stale);
   run_layer(index - 1, stale, inputs_of(index - 1), numbers_,
             [&](std::span<const std::int32_t> part, const at::Tensor& rows) {

@@ -25,7 +25,7 @@ class RowTable {
   /// Replaces the rows of nodes, which become fresh. rows: a row for each, of the table's dtype,
   /// contiguous.
   void refresh(std::span<const std::int32_t> nodes, const at::Tensor& rows);
-  /// Makes room for more nodes, with rows of zeros: at least twice as many if there is none.
+  /// If num_nodes rows do not fit, makes the table at least twice as large. New rows are zeros.
   void grow(std::int64_t num_nodes);
   std::int64_t memory_bytes() const;
 
