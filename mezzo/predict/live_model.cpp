@@ -221,8 +221,8 @@ void LiveModel::update(const Change& change) {
 void LiveModel::make_stale(Nodes nodes) {
   for (std::int64_t layer = 1; layer <= num_kept(); ++layer) {
     RowTable& table = tables_[static_cast<std::size_t>(layer)];
+    if (layer > 1) nodes = with_readers(std::move(nodes));
     std::erase_if(nodes, [&](std::int32_t node) { return !table.make_stale(node); });
-    nodes = with_readers(std::move(nodes));
   }
 }
 
